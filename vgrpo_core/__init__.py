@@ -1,0 +1,47 @@
+"""The minimal core of vgrpo: plugin classes, recipes, V-GRPO. It knows no model, no reward and no screen.
+
+These names are what plugins are written with. Importing them does not import torch; `Samples`, `Process`, `Schedule` and `Policy`
+do, when they are first asked for.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+from .errors import PluginError, RecipeError, RunError, VgrpoError
+from .hookspecs import hookimpl
+from .plugin import Backbone, Objective, Plugin, Prompt, Prompts, Reward, Sampler
+
+if TYPE_CHECKING:
+    from .policy import Policy
+    from .process import Process, Schedule
+    from .samples import Samples
+
+_NEED_TORCH = {"Policy": "policy", "Process": "process", "Schedule": "process", "Samples": "samples"}
+
+__all__ = [
+    "Backbone",
+    "Objective",
+    "Plugin",
+    "PluginError",
+    "Policy",
+    "Process",
+    "Prompt",
+    "Prompts",
+    "RecipeError",
+    "Reward",
+    "RunError",
+    "Sampler",
+    "Samples",
+    "Schedule",
+    "VgrpoError",
+    "hookimpl",
+]
+
+
+def __getattr__(name: str) -> Any:
+    """Import what needs torch on first use (PEP 562)."""
+    if name in _NEED_TORCH:
+        return getattr(importlib.import_module(f"vgrpo_core.{_NEED_TORCH[name]}"), name)
+    raise AttributeError(f"module 'vgrpo_core' has no attribute {name!r}")

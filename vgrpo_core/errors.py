@@ -1,0 +1,41 @@
+"""The errors that people see: each says where, what was found and what to do, and is printed without a traceback."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable, Sequence
+
+
+class VgrpoError(Exception):
+    """A mistake that whoever runs vgrpo can mend."""
+
+    exit_code = 2
+
+
+class RecipeError(VgrpoError):
+    """Everything that is wrong with a recipe, one message each."""
+
+    def __init__(self, mistakes: Sequence[str]) -> None:
+        """Keep the single messages in `mistakes`."""
+        super().__init__("\n".join(mistakes))
+        self.mistakes = tuple(mistakes)
+
+
+class PluginError(VgrpoError):
+    """A plugin that can't be used: what failed, why, and how to mend it; plugins may raise it themselves."""
+
+    def __init__(self, what: str, why: str = "", fix: str = "") -> None:
+        """Join the parts, each on a line of its own."""
+        super().__init__("\n".join([what, *(f"  {part}" for part in (why, fix) if part)]))
+
+
+class RunError(VgrpoError):
+    """A run that stopped; the message says what is kept and how to go on."""
+
+    exit_code = 1
+
+
+def nearest(name: str, known: Iterable[str]) -> str:
+    """Return `; did you mean "x"?` for the known name most like `name`, or nothing."""
+    close = difflib.get_close_matches(name, list(known), n=1, cutoff=0.6)
+    return f'; did you mean "{close[0]}"?' if close else ""

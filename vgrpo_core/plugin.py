@@ -1,0 +1,124 @@
+"""What a plugin is: a frozen class whose fields are its options and whose `load` or `start` makes the real object.
+
+Cheap to import: torch appears in annotations only.
+"""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol
+
+from pydantic import BaseModel, ConfigDict, Field
+
+if TYPE_CHECKING:
+    import torch
+    from torch import Tensor
+
+    from .policy import Policy
+    from .process import Schedule
+    from .rollout import Rollout
+    from .samples import Samples
+
+    Score = Callable[[Samples], Tensor]
+    Predict = Callable[[Tensor, Tensor], Tensor]
+
+
+class Plugin(BaseModel):
+    """Hold the options of one part of a run; unknown options are refused."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    name: ClassVar[str]
+    """How recipes call it."""
+    requires: ClassVar[tuple[str, ...]] = ()
+    """Importable modules that `load` needs; checked before anything heavy is imported."""
+    extra: ClassVar[str] = ""
+    """What to `pip install` when one of them is missing, such as "vgrpo[ocr]"."""
+
+
+@dataclass(frozen=True)
+class Prompt:
+    """One text to draw, with what rewards need to know about it (the word to write, the colour asked for, ...)."""
+
+    text: str
+    metadata: Mapping[str, Any] = field(default_factory=dict)
+
+
+class Prompts(Plugin):
+    """A source of prompts."""
+
+    @abstractmethod
+    def load(self) -> Sequence[Prompt]:
+        """Return all prompts, in an order that depends on the options alone."""
+
+
+class Backbone(Plugin):
+    """A generative model to train."""
+
+    @abstractmethod
+    def load(self, device: torch.device) -> Policy:
+        """Load the weights and return the policy."""
+
+    def describe(self) -> str:
+        """Say in one line what `load` will load, without loading it."""
+        return self.name
+
+
+class Sampler(Plugin):
+    """A way from noise to finished latents; it sees a function, never a model."""
+
+    steps: int = Field(default=16, ge=1, description="steps from noise to data")
+
+    @property
+    def evaluations(self) -> int:
+        """Count the network evaluations per sample."""
+        return self.steps
+
+    @abstractmethod
+    def sample(self, predict: Predict, noise: Tensor, schedule: Schedule) -> Tensor:
+        """Integrate from `noise` [B, *D] along `schedule` and return finished latents [B, *D].
+
+        `predict(z, t)` returns the network's output [B, *D] for latents `z` at time `t` (a scalar tensor or one value a row).
+        """
+
+
+class Reward(Plugin):
+    """A judge of images."""
+
+    @abstractmethod
+    def load(self, device: torch.device) -> Score:
+        """Return the function that scores `Samples`: float [B], in native units; NaN where it can't judge."""
+
+
+class Update(Protocol):
+    """What an objective knows of one rollout while the trainer takes its gradient steps."""
+
+    def rows(self, step: int) -> Tensor:
+        """Return the indices of the samples that gradient step `step` uses."""
+        ...
+
+    def loss(self, rows: Tensor, step: int) -> tuple[Tensor, dict[str, Tensor]]:
+        """Return the summed loss of `rows` and per-sample statistics [len(rows)] to log under their names."""
+        ...
+
+
+class Objective(Plugin):
+    """What a gradient step minimises."""
+
+    steps: int = Field(default=1, ge=1, description="gradient steps per rollout")
+
+    @property
+    @abstractmethod
+    def evaluations(self) -> float:
+        """Count the forward evaluations per sample and iteration in the update."""
+
+    @property
+    @abstractmethod
+    def rows_per_sample(self) -> int:
+        """Count the network rows that one sample fills in an update's micro-batch."""
+
+    @abstractmethod
+    def start(self, policy: Policy, rollout: Rollout) -> Update:
+        """Prepare the gradient steps of one rollout."""
