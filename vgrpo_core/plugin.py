@@ -100,7 +100,7 @@ class Update(Protocol):
         ...
 
     def loss(self, rows: Tensor, step: int) -> tuple[Tensor, dict[str, Tensor]]:
-        """Return the summed loss of `rows` and per-sample statistics [len(rows)] to log under their names."""
+        """Return what `rows` add to the step's mean loss, and statistics [len(rows)] to log under their names."""
         ...
 
 
@@ -120,5 +120,5 @@ class Objective(Plugin):
         """Count the network rows that one sample fills in an update's micro-batch."""
 
     @abstractmethod
-    def start(self, policy: Policy, rollout: Rollout) -> Update:
-        """Prepare the gradient steps of one rollout."""
+    def start(self, policy: Policy, rollout: Rollout, micro: int) -> Update:
+        """Prepare the gradient steps of one rollout, at most `micro` samples at a time."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 
 import torch
 from torch import Tensor, nn
@@ -42,6 +43,10 @@ class Policy(ABC):
     @abstractmethod
     def schedule(self, steps: int) -> Schedule:
         """Return the model's own times for a number of steps."""
+
+    @abstractmethod
+    def export(self, folder: Path) -> None:
+        """Write the trained weights in the model's own format, for others to load."""
 
     def trainable(self) -> dict[str, nn.Parameter]:
         """Return the parameters that are trained, by name."""

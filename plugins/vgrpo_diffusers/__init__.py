@@ -1,1 +1,53 @@
-"""(being written)"""
+"""Any diffusers pipeline as a backbone: the pipeline's own `__call__`, run for zero or one step, is the policy."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+from vgrpo_core import Backbone, hookimpl
+
+from .source import find
+
+if TYPE_CHECKING:
+    import torch
+    from vgrpo_core import Policy
+
+
+class LoRA(BaseModel):
+    """Train low-rank adapters instead of the weights themselves (peft)."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    rank: int = Field(ge=1, description="rank of the adapters")
+    alpha: float | None = Field(default=None, gt=0, description="scale of the adapters is alpha / rank; default: the rank")
+    targets: tuple[str, ...] = Field(default=(), description="names or name endings of layers; default: the attention projections")
+
+
+class Diffusers(Backbone):
+    """Train the transformer or U-Net of a diffusers pipeline: all of its weights, or LoRA adapters."""
+
+    name = "diffusers"
+
+    model: str = Field(min_length=1, description='hub id, local folder, or "builtin:glyphs"')
+    dtype: Literal["float32", "bfloat16", "float16"] = Field(default="float32", description="precision of what is not trained")
+    lora: LoRA | None = Field(default=None, description="rank, alpha, targets; without it all weights are trained")
+    size: tuple[int, int] | None = Field(default=None, description="height and width in pixels; default: the pipeline's own")
+    call: dict[str, Any] = Field(default_factory=dict, description="further arguments of the pipeline's call")
+
+    def describe(self) -> str:
+        """Say what will be loaded and trained."""
+        trained = f"LoRA rank {self.lora.rank}" if self.lora else "all weights of the denoiser"
+        return f"{find(self.model).described}, {self.dtype}, training {trained}"
+
+    def load(self, device: torch.device) -> Policy:
+        """Load the pipeline and return it as a policy."""
+        from .load import load
+
+        return load(self, device)
+
+
+@hookimpl
+def vgrpo_backbones() -> list[type[Backbone]]:
+    """Offer diffusers pipelines."""
+    return [Diffusers]

@@ -17,7 +17,7 @@ from diffusers import AutoencoderKL, StableDiffusion3Pipeline
 from torch import Tensor, nn
 
 from .build import TOKENS, latents
-from .render import Colour, Sign, render
+from .render import PALETTE, Sign, render
 
 BATCH = 64
 VAE_BATCH = 32
@@ -31,17 +31,15 @@ class Pool(NamedTuple):
     signs: list[Sign]
 
 
-def pool(
-    count: int, rng: np.random.Generator, words: Sequence[str], palette: dict[str, Colour], *, held_out: frozenset[str], noise: float
-) -> Pool:
+def pool(count: int, rng: np.random.Generator, words: Sequence[str], *, held_out: frozenset[str], noise: float) -> Pool:
     """Draw `count` signs, half with a word of the list and half with random letters, never a held-out word."""
     signs: list[Sign] = []
     while len(signs) < count:
         letters = rng.choice(list(string.ascii_lowercase), rng.integers(3, 5))
         word = str(rng.choice(words)) if rng.random() < 0.5 else "".join(letters)
         if word not in held_out:
-            signs.append(Sign(word, str(rng.choice(list(palette)))))
-    pixels = np.stack([render(sign, rng, palette, noise) for sign in signs])
+            signs.append(Sign(word, str(rng.choice(list(PALETTE)))))
+    pixels = np.stack([render(sign, rng, noise) for sign in signs])
     return Pool(torch.from_numpy(pixels).permute(0, 3, 1, 2).float() / 127.5 - 1, signs)
 
 

@@ -18,6 +18,14 @@ ADVANCE = 13.25
 BASELINE = 18
 
 Colour = tuple[int, int, int]
+PALETTE: dict[str, Colour] = {
+    "red": (205, 30, 30),
+    "green": (20, 135, 40),
+    "blue": (30, 60, 205),
+    "black": (15, 15, 15),
+    "orange": (225, 120, 10),
+    "purple": (130, 30, 150),
+}
 
 
 class Sign(NamedTuple):
@@ -35,25 +43,25 @@ def font(name: str) -> ImageFont.FreeTypeFont:
     return ImageFont.truetype(Path(matplotlib.get_data_path()) / "fonts" / "ttf" / name, FONT_SIZE)
 
 
-def corrupt(sign: Sign, rng: np.random.Generator, palette: dict[str, Colour], noise: float) -> Sign:
+def corrupt(sign: Sign, rng: np.random.Generator, noise: float) -> Sign:
     """Replace half of the letters with probability `noise`, and the ink with probability 0.7 `noise`."""
     word, colour = sign
     if rng.random() < noise:
         word = "".join(rng.choice(list(string.ascii_lowercase)) if rng.random() < 0.5 else c for c in word)
     if rng.random() < 0.7 * noise:
-        colour = str(rng.choice(list(palette)))
+        colour = str(rng.choice(list(PALETTE)))
     return Sign(word, colour)
 
 
-def render(sign: Sign, rng: np.random.Generator, palette: dict[str, Colour], noise: float = 0.0) -> np.ndarray:
+def render(sign: Sign, rng: np.random.Generator, noise: float = 0.0) -> np.ndarray:
     """Draw a sign on a bright ground: uint8 RGB [H, W, 3].
 
     `noise` is the probability of a caption that does not fit its picture (`corrupt`); with probability 0.7 `noise` one or two
     strokes cross the word.
     """
-    word, colour = corrupt(sign, rng, palette, noise)
+    word, colour = corrupt(sign, rng, noise)
     ground = tuple(int(v) for v in rng.integers(215, 256, 3))
-    ink = tuple(int(v) for v in np.clip(np.array(palette[colour]) + rng.integers(-12, 13, 3), 0, 255))
+    ink = tuple(int(v) for v in np.clip(np.array(PALETTE[colour]) + rng.integers(-12, 13, 3), 0, 255))
     image = Image.new("RGB", (WIDTH, HEIGHT), ground)
     draw = ImageDraw.Draw(image)
     corner = ((WIDTH - ADVANCE * len(word)) / 2 + rng.integers(-1, 2), BASELINE + rng.integers(-1, 2))

@@ -1,0 +1,70 @@
+"""Load a pipeline, freeze what is not trained, and check the recipe's options against it."""
+
+from __future__ import annotations
+
+import inspect
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import nn
+from vgrpo_core import PluginError
+from vgrpo_core.errors import nearest
+
+from .lora import add_lora
+from .policy import PipelinePolicy, denoiser
+from .source import find
+
+if TYPE_CHECKING:
+    from . import Diffusers
+
+OURS = ("prompt", "latents", "generator", "num_inference_steps", "output_type", "return_dict", "height", "width")
+
+
+def load(options: Diffusers, device: torch.device) -> PipelinePolicy:
+    """Return the policy that `options` describe, on `device`."""
+    dtype: torch.dtype = getattr(torch, options.dtype)
+    pipe = pretrained(options.model, dtype).to(device)
+    pipe.set_progress_bar_config(disable=True)
+    freeze(pipe)
+    module = denoiser(pipe)[1]
+    if options.lora:
+        add_lora(module, options.lora)
+    else:
+        module.requires_grad_(True).float()
+    return PipelinePolicy(pipe, arguments(options, type(pipe)), dtype)
+
+
+def pretrained(model: str, dtype: torch.dtype) -> Any:
+    """Load a pipeline from a hub id, a folder or a package; components that it lacks are passed as None, as diffusers wants."""
+    from diffusers import DiffusionPipeline
+    from diffusers.utils import logging as diffusers_logging
+    from transformers.utils import logging as transformers_logging
+
+    for logging in (diffusers_logging, transformers_logging):  # a bar for each component would bury the run's own
+        logging.disable_progress_bar()
+    source = find(model)
+    try:
+        config = DiffusionPipeline.load_config(source.name)
+        absent = {name: None for name, value in config.items() if isinstance(value, list | tuple) and not any(value)}
+        return DiffusionPipeline.from_pretrained(source.name, dtype=dtype, **absent)
+    except (OSError, ValueError) as error:
+        raise PluginError(f'model "{model}" can\'t be loaded', str(error).strip().splitlines()[0]) from error
+
+
+def freeze(pipe: Any) -> None:
+    """Put every component in evaluation mode (no dropout) and take its gradients away."""
+    for component in pipe.components.values():
+        if isinstance(component, nn.Module):
+            component.eval().requires_grad_(False)
+
+
+def arguments(options: Diffusers, pipeline: type) -> dict[str, Any]:
+    """Return the arguments of every call: no classifier-free guidance, the size, and the recipe's own, checked by name."""
+    known = inspect.signature(pipeline.__call__).parameters
+    unknown = [name for name in options.call if name not in known or name in OURS]
+    if unknown:
+        hints = [f'call argument "{name}"{nearest(name, set(known) - set(OURS))}' for name in unknown]
+        raise PluginError("\n".join(hints), f"{pipeline.__name__} does not take it, or vgrpo sets it itself")
+    size = dict(zip(("height", "width"), options.size, strict=True)) if options.size else {}
+    guidance = {"guidance_scale": 1.0} if "guidance_scale" in known else {}
+    return {**guidance, **size, **options.call}

@@ -1,0 +1,36 @@
+"""Pictures of known content, drawn with a font that matplotlib ships."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image, ImageDraw, ImageFont
+
+from vgrpo_core import Prompt, Samples
+
+
+@pytest.fixture(scope="session")
+def draw():
+    """Return `draw(height, width, [(x, y, text, size, colour), ...])`: uint8 RGB [H, W, 3] on a bright ground."""
+    matplotlib = pytest.importorskip("matplotlib")
+    font = Path(matplotlib.get_data_path()) / "fonts" / "ttf" / "DejaVuSansMono.ttf"
+
+    def draw(height, width, texts=()):
+        image = Image.new("RGB", (width, height), (236, 240, 228))
+        for x, y, text, size, colour in texts:
+            ImageDraw.Draw(image).text((x, y), text, font=ImageFont.truetype(font, size), fill=colour, anchor="lt")
+        return np.asarray(image)
+
+    return draw
+
+
+@pytest.fixture(scope="session")
+def samples():
+    """Return `samples(prompts, pictures)`: Samples from texts or Prompts and uint8 RGB [H, W, 3] pictures."""
+
+    def samples(prompts, pictures):
+        prompts = tuple(p if isinstance(p, Prompt) else Prompt(p) for p in prompts)
+        return Samples(prompts, torch.from_numpy(np.stack(pictures)).permute(0, 3, 1, 2).float() / 255)
+
+    return samples

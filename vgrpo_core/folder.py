@@ -1,0 +1,109 @@
+"""The run folder: recipe.toml as resolved, manifest.json, metrics.jsonl, summary.json, checkpoints/, model/."""
+
+from __future__ import annotations
+
+import json
+import os
+import platform
+import sys
+from collections.abc import Mapping, Sequence
+from importlib import metadata
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from . import checkpoint
+from .errors import RunError
+from .events import Metrics
+
+if TYPE_CHECKING:
+    from .recipe import Recipe
+
+PACKAGES = ("vgrpo", "torch", "diffusers", "transformers", "peft", "safetensors", "pluggy", "pydantic", "numpy", "pillow")
+
+
+class Folder:
+    """One run on disk. Whatever is read back was written whole."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.checkpoints = path / "checkpoints"
+        self.metrics = path / "metrics.jsonl"
+
+    def create(self, recipe: Recipe, manifest: Mapping[str, Any]) -> None:
+        """Make the folder and write what is known at the start."""
+        self.path.mkdir(parents=True, exist_ok=True)
+        (self.path / "recipe.toml").write_text(recipe.to_toml(), encoding="utf-8")
+        checkpoint.write_json(self.path / "manifest.json", manifest)
+
+    def append(self, metrics: Metrics) -> None:
+        """Add one line to metrics.jsonl."""
+        with self.metrics.open("a", encoding="utf-8") as file:
+            file.write(json.dumps(metrics, allow_nan=False) + "\n")
+            file.flush()
+            os.fsync(file.fileno())
+
+    def lines(self) -> list[Metrics]:
+        """Read metrics.jsonl; a last line that a crash cut short is left out."""
+        if not self.metrics.is_file():
+            return []
+        whole = self.metrics.read_text(encoding="utf-8").split("\n")[:-1]
+        return [json.loads(line) for line in whole]
+
+    def rewind(self, iteration: int) -> None:
+        """Drop the lines after `iteration`: the run will write them again."""
+        kept = [json.dumps(line) + "\n" for line in self.lines() if (line["iteration"] or 0) <= iteration]
+        partial = self.metrics.with_suffix(".partial")
+        partial.write_text("".join(kept), encoding="utf-8")
+        os.replace(partial, self.metrics)
+
+    def latest(self) -> checkpoint.Checkpoint:
+        """Load the newest checkpoint."""
+        found = checkpoint.complete(self.checkpoints)
+        if not found:
+            raise RunError(f"{self.path}: no checkpoint to resume from; start again without --resume")
+        return checkpoint.load(found[-1])
+
+    def summarise(self, weights: Mapping[str, float]) -> dict[str, Any]:
+        """Write summary.json from metrics.jsonl and return it: held-out means at the start, at the end, and the best.
+
+        The best of a label is its highest mean, or its lowest where its weight is negative.
+        """
+        lines = self.lines()
+        held_out = [_evaluated(line) for line in lines if _evaluated(line)]
+        best = {label: _best([scores.get(label) for scores in held_out], weights.get(label, 1.0)) for label in held_out[0]}
+        last = {key: lines[-1][key] for key in ("seconds", "evaluations")}
+        summary = {"start": held_out[0], "final": held_out[-1], "best": best, "iterations": lines[-1]["iteration"], **last}
+        checkpoint.write_json(self.path / "summary.json", summary)
+        return summary
+
+
+def manifest(recipe: Recipe, backbone: Mapping[str, Any]) -> dict[str, Any]:
+    """Say with what a run was made: versions, plugins and their options, the model, the times it samples at."""
+    return {
+        "argv": sys.argv,
+        "python": sys.version.split()[0],
+        "platform": platform.platform(),
+        "versions": {name: metadata.version(name) for name in PACKAGES if _installed(name)},
+        "plugins": [
+            {"kind": offer.kind, "name": offer.name, "distribution": offer.distribution, "version": offer.version} for offer in recipe.offers
+        ],
+        "recipe": recipe.table,
+        "backbone": dict(backbone),
+    }
+
+
+def _evaluated(line: Metrics) -> dict[str, float | None]:
+    return {key.removeprefix("eval/").removesuffix("/mean"): value for key, value in line.items() if key.startswith("eval/") and key.endswith("/mean")}
+
+
+def _best(values: Sequence[float | None], weight: float) -> float | None:
+    known = [value for value in values if value is not None]
+    return (min if weight < 0 else max)(known, default=None)
+
+
+def _installed(name: str) -> bool:
+    try:
+        metadata.version(name)
+    except metadata.PackageNotFoundError:
+        return False
+    return True

@@ -1,0 +1,38 @@
+"""Keyed randomness: every draw is a pure function of what it is for.
+
+Nothing random depends on rank, micro-batch size or history; that gives exact resume, equal results on any number of ranks and pairs
+shared by a group without communication.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from typing import Literal
+
+import torch
+from torch import Tensor
+
+Purpose = Literal["order", "noise", "pairs", "eval", "start-up"]
+
+
+def seed(run: int, purpose: Purpose, *place: int) -> int:
+    """Return the 63-bit seed of one draw: a hash of the run's seed, the purpose and the place (iteration, prompt, sample)."""
+    key = ":".join([str(run), purpose, *map(str, place)])
+    return int.from_bytes(hashlib.blake2b(key.encode(), digest_size=8).digest(), "big") >> 1
+
+
+def generator(run: int, purpose: Purpose, *place: int) -> torch.Generator:
+    """Return a CPU generator for one draw: the numbers are the same on every kind of device."""
+    return torch.Generator().manual_seed(seed(run, purpose, *place))
+
+
+def epoch_order(run: int, epoch: int, count: int) -> Tensor:
+    """Return the order in which one pass visits `count` prompts: int64 [count]."""
+    return torch.randperm(count, generator=generator(run, "order", epoch))
+
+
+def prompt_indices(run: int, iteration: int, prompts: int, count: int) -> list[int]:
+    """Return the `prompts` rows that an iteration (from 1) draws out of `count`, each once per pass, across passes."""
+    places = range((iteration - 1) * prompts, iteration * prompts)
+    orders = {epoch: epoch_order(run, epoch, count) for epoch in {place // count for place in places}}
+    return [int(orders[place // count][place % count]) for place in places]

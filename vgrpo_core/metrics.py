@@ -1,0 +1,75 @@
+"""What the lines of metrics.jsonl are made of. Missing is null, never 0."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+
+import torch
+from torch import Tensor
+
+from .advantages import Advantages
+from .events import Metrics
+from .recipe import RewardEntry
+
+
+def number(value: float | Tensor) -> float | None:
+    """Return a finite float, or None."""
+    value = float(value)
+    return value if math.isfinite(value) else None
+
+
+def of_scores(scores: Mapping[str, Tensor], *, prefix: str) -> Metrics:
+    """Give each label's mean in native units, deviation and count of missing samples."""
+    metrics: Metrics = {}
+    for label, values in scores.items():
+        known = values[values.isfinite()]
+        metrics[f"{prefix}/{label}/mean"] = number(known.mean())
+        metrics[f"{prefix}/{label}/std"] = number(known.std(correction=0))
+        metrics[f"{prefix}/{label}/missing"] = len(values) - len(known)
+    return metrics
+
+
+def scaled(scores: Mapping[str, Tensor], entries: Sequence[RewardEntry]) -> dict[str, Tensor]:
+    """Apply each reward's scale and offset."""
+    return {entry.label: entry.scale * scores[entry.label] + entry.offset for entry in entries}
+
+
+def of_scaled(scores: Mapping[str, Tensor], entries: Sequence[RewardEntry]) -> Metrics:
+    """Give the mean after scale and offset, for rewards that have any."""
+    changed = [entry.label for entry in entries if (entry.scale, entry.offset) != (1, 0)]
+    return {f"reward/{label}/scaled": number(scores[label].nanmean()) for label in changed}
+
+
+def of_advantages(advantages: Advantages) -> Metrics:
+    """Give deviation, largest magnitude, the share of groups without signal and the count of samples nothing could judge."""
+    valid = advantages.values[advantages.valid]
+    return {
+        "group/zero_std_fraction": advantages.zero_std_fraction,
+        "advantage/std": number(valid.std(correction=0)) if len(valid) else None,
+        "advantage/max_abs": number(valid.abs().max()) if len(valid) else None,
+        "advantage/missing": int((~advantages.valid).sum()),
+    }
+
+
+def of_update(parts: Sequence[Mapping[str, Tensor]], rows: Tensor, size: int, group: int) -> Metrics:
+    """Summarise an objective's statistics of `rows` out of `size` samples.
+
+    A name such as "ratio" gives mean, extremes and `cv_in_group`; one with a slash, such as "ratio/clip_fraction", is a mean.
+    """
+    metrics: Metrics = {}
+    for name in parts[0]:
+        values = torch.cat([part[name] for part in parts]).cpu()
+        if "/" in name:
+            metrics[name] = number(values.mean())
+            continue
+        metrics |= {f"{name}/mean": number(values.mean()), f"{name}/min": number(values.min()), f"{name}/max": number(values.max())}
+        metrics[f"{name}/cv_in_group"] = variation_in_group(torch.full((size,), torch.nan).index_copy(0, rows, values.float()), group)
+    return metrics
+
+
+def variation_in_group(values: Tensor, group: int) -> float | None:
+    """Return the mean of deviation / mean over the groups of `values` [B] that are wholly known (not NaN)."""
+    grouped = values.double().view(-1, group)
+    whole = grouped[grouped.isfinite().all(1)]
+    return number((whole.std(1, correction=0) / whole.mean(1)).mean()) if len(whole) else None

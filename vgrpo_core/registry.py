@@ -1,0 +1,226 @@
+"""Find plugins through entry points, and choose one by name. One that breaks is remembered and named when it is missed."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import sys
+from collections.abc import Iterable
+from dataclasses import dataclass
+from importlib.metadata import EntryPoint, entry_points, version
+from importlib.util import find_spec
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import pluggy
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
+
+from . import hookspecs
+from .errors import PluginError, VgrpoError, nearest
+from .hookspecs import HOOKS, KINDS, PROJECT
+from .plugin import Plugin
+
+RESERVED = {"reward": {"use", "label", "weight", "scale", "offset"}}
+"""Keys that the recipe reads itself, so that no option may have their name; `use` alone for other kinds."""
+
+
+@dataclass(frozen=True)
+class Offer:
+    """One class that a distribution, or a file, offers to recipes; a file's version is its hash."""
+
+    kind: str
+    name: str
+    plugin: type[Plugin]
+    distribution: str
+    version: str
+
+    @property
+    def source(self) -> str:
+        """Name distribution and version."""
+        return f"{self.distribution} {self.version}"
+
+    @property
+    def missing(self) -> tuple[str, ...]:
+        """List the modules that it needs and that are not installed."""
+        tops = [module.partition(".")[0] for module in self.plugin.requires]
+        return tuple(top for top in tops if sys.modules.get(top) is None and find_spec(top) is None)
+
+
+@dataclass(frozen=True)
+class Failure:
+    """An entry point that could not be used, and why."""
+
+    distribution: str
+    version: str
+    entry: str
+    error: str
+
+    def __str__(self) -> str:
+        return f'{self.distribution} {self.version} "{self.entry}" ({self.error})'
+
+
+@dataclass(frozen=True)
+class Registry:
+    """Hold what the installed plugins offer, what failed to load, and what `VGRPO_PLUGINS` keeps out."""
+
+    offers: tuple[Offer, ...] = ()
+    failures: tuple[Failure, ...] = ()
+    blocked: tuple[str, ...] = ()
+
+    @classmethod
+    def discover(cls) -> Registry:
+        """Load every entry point of group `vgrpo` by itself; with `VGRPO_STRICT_PLUGINS=1` the first failure is raised."""
+        entries = sorted(entry_points(group=PROJECT), key=lambda entry: (_source(entry), entry.name))
+        if not any(_is_own(entry) for entry in entries):
+            fix = "Run `pip install -e .` again: entry points are written at install time."
+            raise PluginError("no plugin found, not even vgrpo's own", fix=fix)
+        offers, failures, blocked = list[Offer](), list[Failure](), list[str]()
+        for entry in entries:
+            if not _is_allowed(entry):
+                blocked.append(" ".join(_source(entry)))
+                continue
+            try:
+                offers += _offers(entry)
+            except Exception as error:
+                if _strict():
+                    raise
+                failures.append(Failure(*_source(entry), entry.name, reason(error)))
+        return cls(tuple(offers), tuple(failures), tuple(blocked))
+
+    def names(self, kind: str) -> list[str]:
+        """List what is installed of a kind."""
+        return sorted({offer.name for offer in self.offers if offer.kind == kind})
+
+    def find(self, kind: str, use: str, base: Path) -> Offer:
+        """Return what `use` names: "name", "distribution/name" or "./file.py:Class" (relative to `base`); else a PluginError."""
+        offer = _from_file(kind, use, base) if is_file(use) else self._named(kind, use)
+        if offer.missing:
+            install = f'"{offer.plugin.extra}"' if offer.plugin.extra else " ".join(offer.missing)
+            what = f'{kind} "{use}" needs {", ".join(offer.missing)}, which is not installed'
+            raise PluginError(what, f"Run: pip install {install}")
+        return offer
+
+    def _named(self, kind: str, use: str) -> Offer:
+        distribution, _, name = use.rpartition("/")
+        wanted = canonicalize_name(distribution)
+        same = [offer for offer in self.offers if (offer.kind, offer.name) == (kind, name)]
+        found = [offer for offer in same if not wanted or canonicalize_name(offer.distribution) == wanted]
+        if len(found) == 1:
+            return found[0]
+        if found:
+            choices = " or ".join(f'"{o.distribution}/{name}" ({o.plugin.__module__}.{o.plugin.__qualname__})' for o in found)
+            raise PluginError(f'{len(found)} plugins offer a {kind} named "{use}"; use {choices}')
+        raise self._unknown(kind, use)
+
+    def _unknown(self, kind: str, use: str) -> PluginError:
+        names = self.names(kind)
+        others = sorted({offer.kind for offer in self.offers if offer.name == use})
+        hint = f"; it is the name of {' and '.join(others)}" if others else nearest(use, names)
+        lines = [f"Installed {HOOKS[kind].removeprefix('vgrpo_')}: {', '.join(names) or 'none'}."]
+        if self.failures:
+            lines.append(f"Not loaded: {', '.join(map(str, self.failures))}.")
+        if self.blocked:
+            lines.append(f"Kept out by VGRPO_PLUGINS: {', '.join(self.blocked)}.")
+        return PluginError(f'no {kind} named "{use}"{hint}', "\n  ".join(lines))
+
+
+def is_file(use: str) -> bool:
+    """Tell whether `use` names a Python file instead of an installed plugin."""
+    return use.endswith(".py") or use.rpartition(":")[0].endswith(".py")
+
+
+def reason(error: BaseException) -> str:
+    """Name an error in one line, as people read it."""
+    first = (str(error).strip().splitlines() or [""])[0]
+    return first if isinstance(error, VgrpoError) else f"{type(error).__name__}: {first}"
+
+
+def _strict() -> bool:
+    return os.environ.get("VGRPO_STRICT_PLUGINS", "0") not in ("", "0")
+
+
+def _source(entry: EntryPoint) -> tuple[str, str]:
+    return (entry.dist.name, entry.dist.version) if entry.dist else (entry.module, "")
+
+
+def _is_own(entry: EntryPoint) -> bool:
+    return canonicalize_name(_source(entry)[0]) == PROJECT
+
+
+def _is_allowed(entry: EntryPoint) -> bool:
+    allowed = os.environ.get("VGRPO_PLUGINS")
+    if allowed is None or _is_own(entry):
+        return True
+    names = {canonicalize_name(name.strip()) for name in allowed.split(",")}
+    return not names.isdisjoint(map(canonicalize_name, (entry.name, _source(entry)[0])))
+
+
+def _offers(entry: EntryPoint) -> list[Offer]:
+    """Load one entry point with a plugin manager of its own and call each of its hooks."""
+    _check_version(entry.dist.requires if entry.dist else None)
+    manager = pluggy.PluginManager(PROJECT)
+    manager.add_hookspecs(hookspecs)
+    module = entry.load()
+    manager.register(module, entry.name)
+    manager.check_pending()
+    if not manager.get_hookcallers(module):
+        raise TypeError("it has no hook: nothing in it is marked @hookimpl")
+    impls = [(kind, impl) for kind, hook in HOOKS.items() for impl in getattr(manager.hook, hook).get_hookimpls()]
+    return [_offer(kind, plugin, _source(entry)) for kind, impl in impls for plugin in impl.function()]
+
+
+def _check_version(requires: Iterable[str] | None) -> None:
+    for requirement in map(Requirement, requires or ()):
+        applies = not requirement.marker or requirement.marker.evaluate({"extra": ""})
+        if canonicalize_name(requirement.name) == PROJECT and applies:
+            have = version(PROJECT)
+            if not requirement.specifier.contains(have, prereleases=True):
+                raise PluginError(f"it needs {requirement.name}{requirement.specifier}, and vgrpo {have} is installed")
+
+
+def _offer(kind: str, plugin: Any, source: tuple[str, str]) -> Offer:
+    base = KINDS[kind]
+    if not (isinstance(plugin, type) and issubclass(plugin, base)):
+        raise TypeError(f"{getattr(plugin, '__qualname__', plugin)!r} is not a subclass of vgrpo_core.{base.__name__}")
+    name = getattr(plugin, "name", None)
+    reserved = RESERVED.get(kind, {"use"}) & plugin.model_fields.keys()
+    faults = [
+        ("it has no `name`", not isinstance(name, str) or not name),
+        (f"it does not define {', '.join(sorted(plugin.__abstractmethods__))}", bool(plugin.__abstractmethods__)),
+        ("its `requires` must be a tuple of module names", not isinstance(plugin.requires, tuple)),
+        ('its model_config must keep extra="forbid"', plugin.model_config.get("extra") != "forbid"),
+        (f"recipes use {', '.join(sorted(reserved))} themselves: rename the option", bool(reserved)),
+    ]
+    if found := [fault for fault, wrong in faults if wrong]:
+        raise TypeError(f"{plugin.__qualname__}: {'; '.join(found)}")
+    return Offer(kind, str(name), plugin, *source)
+
+
+def _from_file(kind: str, use: str, base: Path) -> Offer:
+    place, _, attribute = use.rpartition(":")
+    if not place.endswith(".py"):
+        raise PluginError(f'"{use}" names a file but no class in it', f'Write "{use}:Class".')
+    path = (base / place).resolve()
+    if not path.is_file():
+        raise PluginError(f'no file "{path}"', f'"{place}" is looked for in the recipe\'s folder.')
+    try:
+        code = path.read_bytes()
+        module = _execute(path, code)
+        if attribute not in vars(module):
+            raise AttributeError(f'no class "{attribute}" in it{nearest(attribute, vars(module))}')
+        return _offer(kind, vars(module)[attribute], (str(path), f"sha256:{hashlib.sha256(code).hexdigest()[:12]}"))
+    except Exception as error:
+        if _strict():
+            raise
+        raise PluginError(f'{kind} "{use}" can not be used', reason(error)) from error
+
+
+def _execute(path: Path, code: bytes) -> ModuleType:
+    """Run a file as a module of its own; nothing is written beside it."""
+    module = ModuleType(f"vgrpo_file_{hashlib.sha256(bytes(path)).hexdigest()[:12]}")
+    module.__file__ = str(path)
+    sys.modules[module.__name__] = module  # where pydantic resolves annotations
+    exec(compile(code, path, "exec"), vars(module))
+    return module

@@ -1,0 +1,91 @@
+"""From a recipe to a finished run folder: start or resume, iterate, evaluate, save; stop on request; leave a checkpoint on failure."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from . import checkpoint
+from .errors import RunError
+from .events import Iterated, Listener, Saved, Started
+from .folder import Folder, manifest
+from .recipe import Recipe
+from .trainer import Trainer
+
+Stop = Callable[[], bool]
+
+
+class Stopped(RunError):
+    """The run was asked to stop and can be resumed."""
+
+
+def run(recipe: Recipe, path: Path, listener: Listener, *, resume: bool = False, stop: Stop = lambda: False) -> dict[str, Any]:
+    """Train what a recipe declares in the folder `path` and return its summary.
+
+    `stop` is asked after every iteration. Raises Stopped when it said so, and RunError when the run could not go on; in both
+    cases the folder holds a checkpoint to resume from.
+    """
+    folder = Folder(path)
+    saved = folder.latest() if resume else None
+    trainer = Trainer(recipe, pick_device(recipe.run.device), listener)
+    if saved is not None:
+        trainer.restore(saved)
+        folder.rewind(trainer.done)
+    else:
+        folder.create(recipe, manifest(recipe, trainer.describe()))
+    listener(Started(path, trainer.done, recipe.run.iterations))
+    try:
+        _loop(trainer, folder, listener, stop)
+    except Stopped:
+        raise
+    except Exception as error:
+        raise _failed(error, trainer, folder) from error
+    trainer.policy.export(path / "model")
+    return folder.summarise({entry.label: entry.weight for entry in recipe.rewards})
+
+
+def pick_device(name: str) -> torch.device:
+    """Return the named device; "auto" is CUDA where there is one."""
+    return torch.device("cuda" if torch.cuda.is_available() else "cpu") if name == "auto" else torch.device(name)
+
+
+def _loop(trainer: Trainer, folder: Folder, listener: Listener, stop: Stop) -> None:
+    recipe = trainer.recipe
+    if trainer.done == 0 and not folder.lines():
+        folder.append({"iteration": 0, "seconds": 0.0, "evaluations": 0, **trainer.evaluate()})
+    while trainer.done < recipe.run.iterations:
+        line = trainer.train()
+        last = trainer.done == recipe.run.iterations
+        if last or _due(trainer.done, recipe.eval.every):
+            line |= trainer.evaluate()
+        folder.append(line)
+        listener(Iterated(line))
+        stopping = not last and stop()
+        if last or stopping or _due(trainer.done, recipe.checkpoint.every):
+            _save(trainer, folder, listener)
+        if stopping:
+            raise Stopped(f"stopped after iteration {trainer.done} of {recipe.run.iterations}")
+
+
+def _due(iteration: int, every: int) -> bool:
+    return every > 0 and iteration % every == 0
+
+
+def _save(trainer: Trainer, folder: Folder, listener: Listener) -> None:
+    path = checkpoint.save(folder.checkpoints, trainer.state(), keep=trainer.recipe.checkpoint.keep)
+    listener(Saved(trainer.done, path))
+
+
+def _failed(error: Exception, trainer: Trainer, folder: Folder) -> Exception:
+    """Save what is whole and say what is kept; what is no mistake of a user keeps its traceback."""
+    if not trainer.moved:
+        checkpoint.save(folder.checkpoints, trainer.state(), keep=trainer.recipe.checkpoint.keep)
+    kept = checkpoint.complete(folder.checkpoints)
+    where = f"iteration {trainer.done + 1} failed; {f'iteration {int(kept[-1].name)} is kept' if kept else 'nothing was kept yet'}"
+    if not isinstance(error, RunError):
+        error.add_note(where)
+        return error
+    return RunError(f"{error}\n  {where}")

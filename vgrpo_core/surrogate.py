@@ -1,0 +1,130 @@
+"""The surrogate L(theta | o, c) of a finished sample's likelihood, and the clipped objective made of it.
+
+R rows (samples), N pairs of time and noise, *D one latent. Everything here is float32.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+import torch
+from torch import Tensor
+
+from . import pairs as pair
+from .advantages import soft_clip
+from .policy import Policy
+from .process import STEPS
+from .rollout import Rollout
+
+if TYPE_CHECKING:
+    from .vgrpo import VGRPO
+
+
+class Measured(NamedTuple):
+    """The surrogate of some rows and the data predictions that it is made of."""
+
+    surrogate: Tensor
+    """[R]."""
+    data: Tensor
+    """[R, N, *D]."""
+
+
+def denoising_loss(data: Tensor, latents: Tensor, *, adaptive: bool) -> Tensor:
+    """Compare predicted data [R, N, *D] with latents [R, *D]: the mean square over D, [R, N] (method, section 2.3).
+
+    Adaptive: divided by its own mean absolute error, which takes no gradient.
+    """
+    error = (data - latents.unsqueeze(1)).flatten(2)
+    square = error.square().mean(2)
+    if not adaptive:
+        return square
+    return square / error.detach().abs().mean(2).clamp(min=torch.finfo(square.dtype).tiny)
+
+
+def clipped(ratio: Tensor, advantages: Tensor, clip: float | None) -> Tensor:
+    """Return min(rho A, clip(rho, 1 - eps, 1 + eps) A): [R]."""
+    if clip is None:
+        return ratio * advantages
+    return torch.minimum(ratio * advantages, ratio.clamp(1 - clip, 1 + clip) * advantages)
+
+
+class SurrogateUpdate:
+    """Take the gradient steps of V-GRPO on one rollout.
+
+    In a step whose weights are still those that drew the samples, the old surrogate is the surrogate itself, detached: no forward
+    is spent on it, the ratio is 1 to the last bit and its gradient is minus the surrogate's.
+    """
+
+    def __init__(self, options: VGRPO, policy: Policy, rollout: Rollout, micro: int) -> None:
+        self.options, self.policy, self.rollout = options, policy, rollout
+        self.advantages = soft_clip(rollout.advantages, options.soft_clip).float()
+        self.times = policy.schedule(STEPS).times.cpu()
+        self.old: dict[int, Measured] = {}
+        early = self._early()
+        with torch.no_grad():
+            for rows in early.split(micro) if len(early) else ():
+                self._keep(rows, self.measure(rows))
+
+    def rows(self, step: int) -> Tensor:
+        """Return the rows that `step` uses: the valid ones that have a gradient, of its part of the groups where split."""
+        use = self.rollout.valid & ((self.advantages != 0) | bool(self.options.kl and step))
+        return (use & self._part(step)).nonzero().flatten()
+
+    def loss(self, rows: Tensor, step: int) -> tuple[Tensor, dict[str, Tensor]]:
+        """Return what `rows` add to the mean loss of `step`, and ratio and surrogate of each row."""
+        new = self.measure(rows)
+        old = self._old(rows, step, new)
+        ratio = torch.exp(old.surrogate - new.surrogate)
+        advantages = self.advantages[rows].to(ratio.device)
+        loss = -clipped(ratio, advantages, self.options.clip)
+        if self.options.kl and step:
+            loss = loss + self.options.kl * (new.data - old.data).square().flatten(1).mean(1)
+        count = int((self.rollout.valid & self._part(step)).sum())
+        return loss.sum() / count, self._statistics(ratio.detach(), new.surrogate.detach())
+
+    def _statistics(self, ratio: Tensor, surrogate: Tensor) -> dict[str, Tensor]:
+        found = {"ratio": ratio, "surrogate": surrogate}
+        if self.options.clip is not None:
+            found["ratio/clip_fraction"] = ((ratio - 1).abs() > self.options.clip).float()
+        return found
+
+    def measure(self, rows: Tensor) -> Measured:
+        """Evaluate the surrogate of some rows: the mean of the denoising loss over their pairs."""
+        latents = self.rollout.latents[rows]
+        times, noise = self.pairs(rows)
+        flat, texts = times.flatten(), self.rollout.texts([row for row in rows.tolist() for _ in range(times.shape[1])])
+        repeated = latents.repeat_interleave(times.shape[1], 0)
+        z = self.policy.process.mix(repeated, noise.flatten(0, 1), flat)
+        data = self.policy.process.data_from(self.policy.predict(z, flat, texts), z, flat).view(noise.shape)
+        return Measured(denoising_loss(data, latents, adaptive=self.options.adaptive).mean(1), data)
+
+    def pairs(self, rows: Tensor) -> pair.Pairs:
+        """Draw the pairs of some rows: equal for a group where shared."""
+        keys = [self.rollout.key(row)[: 3 if self.options.shared else 4] for row in rows.tolist()]
+        made = pair.draw(
+            keys, self.options.pairs, shape=self.rollout.latents.shape[1:], times=self.times,
+            stratified=self.options.stratified, span=self.options.span,
+        )  # fmt: skip
+        device = self.rollout.latents.device
+        return pair.Pairs(made.times.to(device), made.noise.to(device))
+
+    def _early(self) -> Tensor:
+        """Return the rows whose old surrogate step 0 won't measure: it has to be measured before the weights move."""
+        later = [self.rows(step) for step in range(1, self.options.steps)]
+        return torch.cat([rows[~torch.isin(rows, self.rows(0))] for rows in later[: None if self.options.split else 1]] or [self.rows(0)[:0]])
+
+    def _old(self, rows: Tensor, step: int, new: Measured) -> Measured:
+        if step == 0:
+            self._keep(rows, new)
+            return Measured(new.surrogate.detach(), new.data.detach())
+        found = [self.old[row] for row in rows.tolist()]
+        return Measured(torch.stack([one.surrogate for one in found]), torch.stack([one.data for one in found]))
+
+    def _keep(self, rows: Tensor, measured: Measured) -> None:
+        data = measured.data.detach() if self.options.kl else measured.data.detach()[:, :0]
+        for index, row in enumerate(rows.tolist()):
+            self.old[row] = Measured(measured.surrogate[index].detach(), data[index])
+
+    def _part(self, step: int) -> Tensor:
+        groups = torch.arange(len(self.rollout.latents)) // self.rollout.group
+        return groups % self.options.steps == step if self.options.split else torch.ones_like(groups, dtype=torch.bool)
