@@ -8,6 +8,8 @@ from pathlib import Path
 from typing import Any, get_args
 
 from pydantic.fields import FieldInfo
+from typer.testing import CliRunner
+from vgrpo_cli.app import app
 
 from vgrpo_core import hookspecs
 from vgrpo_core.hookspecs import HOOKS, KINDS
@@ -40,7 +42,14 @@ def hooks() -> str:
     return "\n".join(["| hook | what it is for | base class | to define, besides `name` |", "|---|---|---|---|", *rows])
 
 
-PARTS = {"recipe.md": ("keys", keys), "plugins.md": ("hooks", hooks)}
+def commands() -> str:
+    """Render what `--help` prints for the command and each of its parts."""
+    parts = ["", "run", "check", "plugins", "recipes", "recipes list", "recipes show", "recipes copy"]
+    pages = [(part, CliRunner().invoke(app, [*part.split(), "--help"], prog_name="vgrpo").output) for part in parts]
+    return "\n\n".join(f"```console\n$ {' '.join(['vgrpo', *part.split(), '--help'])}\n{page}```" for part, page in pages)
+
+
+PARTS = {"recipe.md": ("keys", keys), "plugins.md": ("hooks", hooks), "cli.md": ("help", commands)}
 
 
 def rendered(page: str) -> str:

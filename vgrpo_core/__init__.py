@@ -20,24 +20,10 @@ if TYPE_CHECKING:
 
 _NEED_TORCH = {"Policy": "policy", "Process": "process", "Schedule": "process", "Samples": "samples"}
 
-__all__ = [
-    "Backbone",
-    "Objective",
-    "Plugin",
-    "PluginError",
-    "Policy",
-    "Process",
-    "Prompt",
-    "Prompts",
-    "RecipeError",
-    "Reward",
-    "RunError",
-    "Sampler",
-    "Samples",
-    "Schedule",
-    "VgrpoError",
-    "hookimpl",
-]
+__all__ = [  # noqa: RUF022
+    "Backbone", "Objective", "Plugin", "Policy", "Process", "Prompt", "Prompts", "Reward", "Sampler", "Samples", "Schedule",
+    "PluginError", "RecipeError", "RunError", "VgrpoError", "hookimpl",
+]  # fmt: skip
 
 
 def __getattr__(name: str) -> Any:

@@ -44,7 +44,8 @@ def standardise(scores: Tensor, *, scale: Scale = "group") -> Tensor:
     centred = centred.where(~flat, 0.0)
     variance = centred.square().sum(1, keepdim=True) / count.clamp(min=1)
     if scale == "batch":
-        variance = centred.square().sum() / present.sum().clamp(min=1)
+        total = present.sum().clamp(min=1)
+        variance = (values - values.sum() / total).where(present, 0.0).square().sum() / total
     result = centred / variance.sqrt().where(variance > 0, 1.0)
     return result.where(present & (count >= 2), torch.nan)
 

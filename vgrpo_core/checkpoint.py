@@ -28,9 +28,14 @@ class Checkpoint(NamedTuple):
 
 def write_json(path: Path, content: Mapping[str, Any]) -> None:
     """Write JSON whole or not at all; NaN is refused, missing values are null."""
+    write_text(path, json.dumps(content, indent=2, allow_nan=False) + "\n")
+
+
+def write_text(path: Path, text: str) -> None:
+    """Write a file whole or not at all."""
     partial = path.with_name(f".{path.name}.partial")
-    partial.write_text(json.dumps(content, indent=2, allow_nan=False) + "\n", encoding="utf-8")
-    os.replace(partial, path)
+    partial.write_text(text, encoding="utf-8")
+    partial.replace(path)
 
 
 def save(root: Path, checkpoint: Checkpoint, *, keep: int) -> Path:
@@ -46,7 +51,7 @@ def save(root: Path, checkpoint: Checkpoint, *, keep: int) -> Path:
     write_json(partial / "state.json", {"format": FORMAT, **checkpoint.state})
     _flush(partial)
     shutil.rmtree(target, ignore_errors=True)
-    os.replace(partial, target)
+    partial.replace(target)
     for old in complete(root)[:-keep]:
         shutil.rmtree(old)
     return target
@@ -65,7 +70,8 @@ def load(path: Path) -> Checkpoint:
             raise ValueError(f"format {state['format']}, this version reads {FORMAT}")
         return Checkpoint(load_file(path / "weights.safetensors"), load_file(path / "optimizer.safetensors"), state)
     except Exception as error:
-        raise RunError(f"{path}: not a readable checkpoint ({type(error).__name__}: {error}); remove it to use an older one") from error
+        why = f"not a readable checkpoint ({type(error).__name__}: {error})"
+        raise RunError(f"{path}: {why}; remove it to use an older one") from error
 
 
 def pack(optimizer: torch.optim.Optimizer, names: list[str]) -> dict[str, Tensor]:

@@ -30,10 +30,17 @@ class Folder:
         self.metrics = path / "metrics.jsonl"
 
     def create(self, recipe: Recipe, manifest: Mapping[str, Any]) -> None:
-        """Make the folder and write what is known at the start."""
+        """Make the folder and write what is known at the start; one that holds a checkpoint is a RunError."""
+        if checkpoint.complete(self.checkpoints):
+            raise RunError(f"{self.path}: holds a run already; go on with --resume, or name another folder")
         self.path.mkdir(parents=True, exist_ok=True)
-        (self.path / "recipe.toml").write_text(recipe.to_toml(), encoding="utf-8")
+        self.metrics.unlink(missing_ok=True)
+        self.keep(recipe)
         checkpoint.write_json(self.path / "manifest.json", manifest)
+
+    def keep(self, recipe: Recipe) -> None:
+        """Write the recipe in use; a resumed run may have other overrides."""
+        checkpoint.write_text(self.path / "recipe.toml", recipe.to_toml())
 
     def append(self, metrics: Metrics) -> None:
         """Add one line to metrics.jsonl."""
@@ -52,9 +59,7 @@ class Folder:
     def rewind(self, iteration: int) -> None:
         """Drop the lines after `iteration`: the run will write them again."""
         kept = [json.dumps(line) + "\n" for line in self.lines() if (line["iteration"] or 0) <= iteration]
-        partial = self.metrics.with_suffix(".partial")
-        partial.write_text("".join(kept), encoding="utf-8")
-        os.replace(partial, self.metrics)
+        checkpoint.write_text(self.metrics, "".join(kept))
 
     def latest(self) -> checkpoint.Checkpoint:
         """Load the newest checkpoint."""
@@ -83,27 +88,18 @@ def manifest(recipe: Recipe, backbone: Mapping[str, Any]) -> dict[str, Any]:
         "argv": sys.argv,
         "python": sys.version.split()[0],
         "platform": platform.platform(),
-        "versions": {name: metadata.version(name) for name in PACKAGES if _installed(name)},
-        "plugins": [
-            {"kind": offer.kind, "name": offer.name, "distribution": offer.distribution, "version": offer.version} for offer in recipe.offers
-        ],
+        "versions": {name: metadata.version(name) for name in PACKAGES},
+        "plugins": [{"kind": o.kind, "name": o.name, "distribution": o.distribution, "version": o.version} for o in recipe.offers],
         "recipe": recipe.table,
         "backbone": dict(backbone),
     }
 
 
 def _evaluated(line: Metrics) -> dict[str, float | None]:
-    return {key.removeprefix("eval/").removesuffix("/mean"): value for key, value in line.items() if key.startswith("eval/") and key.endswith("/mean")}
+    means = {key: value for key, value in line.items() if key.startswith("eval/") and key.endswith("/mean")}
+    return {key.removeprefix("eval/").removesuffix("/mean"): value for key, value in means.items()}
 
 
 def _best(values: Sequence[float | None], weight: float) -> float | None:
     known = [value for value in values if value is not None]
     return (min if weight < 0 else max)(known, default=None)
-
-
-def _installed(name: str) -> bool:
-    try:
-        metadata.version(name)
-    except metadata.PackageNotFoundError:
-        return False
-    return True

@@ -10,17 +10,8 @@ PROJECT = "vgrpo"
 hookspec = pluggy.HookspecMarker(PROJECT)
 hookimpl = pluggy.HookimplMarker(PROJECT)
 
-KINDS = {
-    "backbone": Backbone,
-    "sampler": Sampler,
-    "prompts": Prompts,
-    "reward": Reward,
-    "objective": Objective,
-}
-HOOKS = {"backbone": "vgrpo_backbones", "sampler": "vgrpo_samplers", "prompts": "vgrpo_prompts"} | {
-    "reward": "vgrpo_rewards",
-    "objective": "vgrpo_objectives",
-}
+KINDS = {"backbone": Backbone, "sampler": Sampler, "prompts": Prompts, "reward": Reward, "objective": Objective}
+HOOKS = {kind: f"vgrpo_{kind.removesuffix('s')}s" for kind in KINDS}
 
 
 @hookspec

@@ -25,7 +25,7 @@ def of_scores(scores: Mapping[str, Tensor], *, prefix: str) -> Metrics:
     for label, values in scores.items():
         known = values[values.isfinite()]
         metrics[f"{prefix}/{label}/mean"] = number(known.mean())
-        metrics[f"{prefix}/{label}/std"] = number(known.std(correction=0))
+        metrics[f"{prefix}/{label}/std"] = number(known.std(correction=0)) if len(known) else None
         metrics[f"{prefix}/{label}/missing"] = len(values) - len(known)
     return metrics
 
@@ -64,7 +64,8 @@ def of_update(parts: Sequence[Mapping[str, Tensor]], rows: Tensor, size: int, gr
             metrics[name] = number(values.mean())
             continue
         metrics |= {f"{name}/mean": number(values.mean()), f"{name}/min": number(values.min()), f"{name}/max": number(values.max())}
-        metrics[f"{name}/cv_in_group"] = variation_in_group(torch.full((size,), torch.nan).index_copy(0, rows, values.float()), group)
+        spread = torch.full((size,), torch.nan).index_copy(0, rows, values.float())
+        metrics[f"{name}/cv_in_group"] = variation_in_group(spread, group)
     return metrics
 
 

@@ -44,8 +44,8 @@ def draw(
 ) -> Pairs:
     """Draw the pairs of `keys` [B], each (run seed, iteration, prompt) or (run seed, iteration, prompt, sample).
 
-    Equal keys have equal pairs: that is how a group shares them (method, section 2.1). `times` is the schedule, shift included, that
-    positions are warped by after they are drawn.
+    Equal keys have equal pairs: that is how a group shares them (method, section 2.1). `times` is the schedule, shift included,
+    that positions are warped by after they are drawn.
     """
     made: dict[tuple[int, ...], Pairs] = {}
     for key in dict.fromkeys(keys):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 from .errors import PluginError, RecipeError, VgrpoError
@@ -32,7 +31,7 @@ class Plan:
             what = f"prompts is {batch}, which does not divide over {ranks} ranks: a group may not be torn apart"
             valid = f"set prompts to {numbers}, or start a number of ranks that divides {batch}: {', '.join(map(str, divisors))}"
             raise RecipeError([f"{recipe.path}: [batch] {what}; {valid}"])
-        return cls(recipe, ranks, len(_load(recipe.prompts)), len(_load(recipe.eval.prompts)))
+        return cls(recipe, ranks, len(load_prompts(recipe.prompts)), len(load_prompts(recipe.eval.prompts)))
 
     @property
     def images(self) -> int:
@@ -120,9 +119,10 @@ class Plan:
         ]
 
 
-def _load(prompts: Prompts) -> Sequence[Prompt]:
+def load_prompts(prompts: Prompts) -> tuple[Prompt, ...]:
+    """Load prompts; a source that fails or is empty is a PluginError."""
     try:
-        loaded = prompts.load()
+        loaded = tuple(prompts.load())
     except VgrpoError:
         raise
     except Exception as error:

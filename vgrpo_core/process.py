@@ -29,11 +29,16 @@ class Process:
     prediction: Prediction
     alphas_cumprod: Tensor | None = None
 
+    def __post_init__(self) -> None:
+        """Refuse a prediction type that the process has not."""
+        if self.prediction == ("v" if self.alphas_cumprod is None else "flow"):
+            raise ValueError(f'prediction "{self.prediction}" does not belong to this noising process')
+
     def coefficients(self, t: Tensor) -> tuple[Tensor, Tensor]:
         """Return alpha and sigma in the shape of `t`."""
         if self.alphas_cumprod is None:
             return 1 - t, t
-        logs = torch.cat([self.alphas_cumprod.new_zeros(1), self.alphas_cumprod.log()]).to(t)
+        logs = torch.cat([self.alphas_cumprod.new_zeros(1), self.alphas_cumprod.clamp(min=1e-30).log()]).to(t)
         position = (t * STEPS + 1).clamp(0, len(logs) - 1)
         low = position.floor().long().clamp(max=len(logs) - 2)
         square = torch.lerp(logs[low], logs[low + 1], position - low).exp()

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, cast
 
+import tomli_w
 from pydantic import BaseModel, ValidationError
 
 from .errors import PluginError, RecipeError, nearest
@@ -30,7 +31,7 @@ from .schema import (
     inner,
     title,
 )
-from .tables import At, Source, document, dump
+from .tables import At, Source, dump
 
 
 @dataclass(frozen=True)
@@ -78,7 +79,7 @@ class Recipe:
 
     def to_toml(self) -> str:
         """Write the resolved recipe; it loads to the same recipe from any folder."""
-        return document(self.table)
+        return tomli_w.dumps(self.table)
 
 
 def load(path: str | Path, overrides: Sequence[str] = (), registry: Registry | None = None) -> Recipe:

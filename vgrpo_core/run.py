@@ -1,4 +1,4 @@
-"""From a recipe to a finished run folder: start or resume, iterate, evaluate, save; stop on request; leave a checkpoint on failure."""
+"""From a recipe to a finished run folder: start or resume, iterate, evaluate, save, stop on request."""
 
 from __future__ import annotations
 
@@ -33,6 +33,7 @@ def run(recipe: Recipe, path: Path, listener: Listener, *, resume: bool = False,
     trainer = Trainer(recipe, pick_device(recipe.run.device), listener)
     if saved is not None:
         trainer.restore(saved)
+        folder.keep(recipe)
         folder.rewind(trainer.done)
     else:
         folder.create(recipe, manifest(recipe, trainer.describe()))
@@ -44,7 +45,7 @@ def run(recipe: Recipe, path: Path, listener: Listener, *, resume: bool = False,
     except Exception as error:
         raise _failed(error, trainer, folder) from error
     trainer.policy.export(path / "model")
-    return folder.summarise({entry.label: entry.weight for entry in recipe.rewards})
+    return folder.summarise({entry.label: entry.weight * entry.scale for entry in recipe.rewards})
 
 
 def pick_device(name: str) -> torch.device:
@@ -54,20 +55,27 @@ def pick_device(name: str) -> torch.device:
 
 def _loop(trainer: Trainer, folder: Folder, listener: Listener, stop: Stop) -> None:
     recipe = trainer.recipe
-    if trainer.done == 0 and not folder.lines():
-        folder.append({"iteration": 0, "seconds": 0.0, "evaluations": 0, **trainer.evaluate()})
+    if len(folder.lines()) <= trainer.done:  # a new run, or one that failed in an evaluation
+        _record(trainer, folder, listener)
     while trainer.done < recipe.run.iterations:
-        line = trainer.train()
+        trainer.train()
+        _record(trainer, folder, listener)
         last = trainer.done == recipe.run.iterations
-        if last or _due(trainer.done, recipe.eval.every):
-            line |= trainer.evaluate()
-        folder.append(line)
-        listener(Iterated(line))
         stopping = not last and stop()
         if last or stopping or _due(trainer.done, recipe.checkpoint.every):
             _save(trainer, folder, listener)
         if stopping:
             raise Stopped(f"stopped after iteration {trainer.done} of {recipe.run.iterations}")
+
+
+def _record(trainer: Trainer, folder: Folder, listener: Listener) -> None:
+    """Evaluate where it is due and write the line of the iteration."""
+    line, recipe = trainer.line, trainer.recipe
+    if trainer.done in (0, recipe.run.iterations) or _due(trainer.done, recipe.eval.every):
+        line = line | trainer.evaluate()
+    folder.append(line)
+    if trainer.done:
+        listener(Iterated(line))
 
 
 def _due(iteration: int, every: int) -> bool:

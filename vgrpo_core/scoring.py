@@ -34,7 +34,7 @@ class Judge:
                 values = self._checked(self.score(samples), len(samples))
         except Exception as error:
             if not self.monitor:
-                raise self._failure(error, samples) from error
+                raise error if isinstance(error, VgrpoError) else self._failure(error, samples) from error
             self.failures.append(f"{type(error).__name__}: {error}")
             values = torch.full((len(samples),), torch.nan, dtype=torch.float64)
         return values.where(values.isfinite(), torch.nan)

@@ -62,7 +62,7 @@ class SurrogateUpdate:
         self.old: dict[int, Measured] = {}
         early = self._early()
         with torch.no_grad():
-            for rows in early.split(micro) if len(early) else ():
+            for rows in torch.split(early, micro) if len(early) else ():
                 self._keep(rows, self.measure(rows))
 
     def rows(self, step: int) -> Tensor:
@@ -110,8 +110,9 @@ class SurrogateUpdate:
 
     def _early(self) -> Tensor:
         """Return the rows whose old surrogate step 0 won't measure: it has to be measured before the weights move."""
-        later = [self.rows(step) for step in range(1, self.options.steps)]
-        return torch.cat([rows[~torch.isin(rows, self.rows(0))] for rows in later[: None if self.options.split else 1]] or [self.rows(0)[:0]])
+        first = self.rows(0)
+        later = [self.rows(step) for step in range(1, self.options.steps if self.options.split else min(2, self.options.steps))]
+        return torch.cat([first[:0], *(rows[~torch.isin(rows, first)] for rows in later)])
 
     def _old(self, rows: Tensor, step: int, new: Measured) -> Measured:
         if step == 0:

@@ -6,9 +6,8 @@ import json
 import re
 import tomllib
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from datetime import date, time
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -130,82 +129,23 @@ def _value(raw: str) -> Any:
 
 
 def _lines(text: str) -> Iterator[tuple[At, int]]:
-    """Yield paths with lines: statements parse on their own, so tomllib itself finds where each one ends."""
-    lines = text.split("\n")
-    counts = Counter[At]()
+    """Yield the paths of headers and of keys that start a line, with their lines; what is inside a value has none of its own."""
     table: At = ()
-    start = 0
-    while start < len(lines):
-        end, parsed = _statement(lines, start)
-        if lines[start].lstrip(" \t").startswith("["):
-            table = _header(parsed, counts)
-            yield table, start + 1
-        else:
-            yield from (((*table, *at), start + 1) for at in _paths(parsed))
-        start = end
+    counts = Counter[str]()
+    for number, line in enumerate(text.split("\n"), 1):
+        if header := re.match(r"\s*(\[\[?)\s*([^\]]+?)\s*\]", line):
+            name = header[2]
+            counts[name] += header[1] == "[["
+            table = tuple(_split(name)) + ((counts[name] - 1,) if counts[name] else ())
+            yield table, number
+        elif key := re.match(r"""\s*((?:[\w. -]|"[^"]*"|'[^']*')+?)\s*=""", line):
+            yield from (((*table, *_split(key[1])[:end]), number) for end in range(1, len(_split(key[1])) + 1))
 
 
-def _statement(lines: Sequence[str], start: int) -> tuple[int, dict[str, Any]]:
-    for end in range(start + 1, len(lines)):
-        if not re.match(r"\s*($|#|\[|[\w\"'-].*=)", lines[end]):
-            continue  # no statement begins there; this spares long lists thousands of trials
-        try:
-            return end, tomllib.loads("\n".join(lines[start:end]))
-        except ValueError:
-            continue
-    return len(lines), tomllib.loads("\n".join(lines[start:]))
-
-
-def _header(parsed: Any, counts: Counter[At]) -> At:
-    at: At = ()
-    while parsed:
-        ((key, parsed),) = parsed.items()
-        at = (*at, key)
-        if isinstance(parsed, list):
-            counts[at] += 1
-            parsed = parsed[0]
-        at = (*at, counts[at] - 1) if at in counts else at
-    return at
-
-
-def _paths(value: Any, at: At = ()) -> Iterator[At]:
-    pairs = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
-    for key, inner in pairs:
-        yield (*at, key)
-        yield from _paths(inner, (*at, key))
+def _split(name: str) -> list[str]:
+    return [part.strip(" \"'") for part in name.split(".")]
 
 
 def dump(value: Any) -> str:
-    """Write one value as TOML, on one line."""
-    match value:
-        case bool() | str():
-            return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")
-        case date() | time():
-            return value.isoformat()
-        case list() | tuple():
-            return f"[{', '.join(map(dump, value))}]"
-        case Mapping():
-            return f"{{ {', '.join(f'{_bare(key)} = {dump(inner)}' for key, inner in value.items())} }}"
-        case _:
-            return repr(value)
-
-
-def document(table: Mapping[str, Any], at: tuple[str, ...] = ()) -> str:
-    """Write nested tables as a TOML file; `tomllib.loads` gives them back exactly."""
-    plain = {key: value for key, value in table.items() if not _entries(value)}
-    body = "".join(f"{_bare(key)} = {dump(value)}\n" for key, value in plain.items())
-    for key in [key for key in table if key not in plain]:
-        name = ".".join(map(_bare, (*at, key)))
-        header = f"[[{name}]]" if isinstance(table[key], list) else f"[{name}]"
-        body += "".join(f"\n{header}\n{document(entry, (*at, key))}" for entry in _entries(table[key]))
-    return body
-
-
-def _entries(value: Any) -> list[Mapping[str, Any]]:
-    """Return the tables that need headers: a table, or a list of nothing but tables."""
-    entries = value if isinstance(value, list) else [value]
-    return entries if all(isinstance(entry, Mapping) for entry in entries) else []
-
-
-def _bare(key: str) -> str:
-    return key if re.fullmatch(r"[A-Za-z0-9_-]+", key) else dump(key)
+    """Write one value for people, on one line, as TOML would but for tables."""
+    return json.dumps(value, ensure_ascii=False, default=str)

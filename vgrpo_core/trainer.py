@@ -15,6 +15,7 @@ from .errors import RunError
 from .events import Evaluated, Listener, Metrics, Warned
 from .keys import prompt_indices, seed
 from .optimizer import Optimizer
+from .plan import load_prompts
 from .plugin import Prompt, Update
 from .recipe import Recipe
 from .rollout import Collected, Rollout, collect, draws
@@ -29,14 +30,14 @@ class Trainer:
 
     def __init__(self, recipe: Recipe, device: torch.device, listener: Listener) -> None:
         self.recipe, self.tell = recipe, listener
-        self.prompts = tuple(recipe.prompts.load())
-        self.held_out = tuple((recipe.eval.prompts or recipe.prompts).load())
+        self.prompts, self.held_out = load_prompts(recipe.prompts), load_prompts(recipe.eval.prompts)
         self.judges = [load(entry, device) for entry in recipe.rewards]
         self.monitors = [load(entry, device, monitor=True) for entry in recipe.eval.rewards]
         torch.manual_seed(seed(recipe.run.seed, "start-up"))  # for fresh adapters; nothing else draws from the global generator
         self.policy = recipe.backbone.load(device)
         self.optimizer = Optimizer(recipe, self.policy.trainable())
         self.done, self.evaluations, self.seconds, self.idle = 0, 0, 0.0, 0
+        self.line: Metrics = {"iteration": 0, "seconds": 0.0, "evaluations": 0}
         self.moved = False  # whether the weights are no longer those of iteration `done`
 
     def train(self) -> Metrics:
@@ -46,7 +47,8 @@ class Trainer:
         self.done, self.moved = self.done + 1, False
         self.seconds += time.perf_counter() - start
         self.evaluations += self.policy.evaluations - before
-        return {"iteration": self.done, "seconds": round(self.seconds, 3), "evaluations": self.evaluations, **line}
+        self.line = {"iteration": self.done, "seconds": round(self.seconds, 3), "evaluations": self.evaluations, **line}
+        return self.line
 
     def iterate(self, iteration: int) -> Metrics:
         """Draw, judge, compare in groups, take the gradient steps."""
@@ -73,8 +75,8 @@ class Trainer:
         line = metrics.of_scores(drawn.scores, prefix="reward") | metrics.of_scaled(scores, recipe.rewards)
         line |= metrics.of_advantages(advantages)
         self.idle = 0 if bool(advantages.values.any()) else self.idle + 1
-        if self.idle == IDLE_LIMIT:
-            raise RunError(f"every advantage was 0 in {IDLE_LIMIT} iterations: in each group all rewards are equal ({_means(line)})")
+        if self.idle >= IDLE_LIMIT:
+            raise RunError(f"every advantage was 0 in {IDLE_LIMIT} iterations: all rewards of a group are equal ({_means(line)})")
         return advantages, line
 
     def step(self, update: Update, step: int, iteration: int, samples: int) -> Metrics:
@@ -83,7 +85,7 @@ class Trainer:
         if not len(rows):  # no sample has an advantage, so there is no gradient
             return {}
         parts: list[dict[str, Tensor]] = []
-        for part in rows.split(samples):
+        for part in torch.split(rows, samples):
             loss, values = update.loss(part, step)
             loss.backward()  # type: ignore[no-untyped-call]
             parts.append(values)
@@ -96,8 +98,7 @@ class Trainer:
         options = self.recipe.eval
         rows = draws(options.seed, "eval", self.held_out, options.samples)
         judges: list[Judge] = [*self.judges, *self.monitors]
-        sampler = options.sampler or self.recipe.sampler
-        drawn = collect(self.policy, sampler, judges, rows, micro=self.recipe.batch.micro, keep=SHOWN)
+        drawn = collect(self.policy, options.sampler, judges, rows, micro=self.recipe.batch.micro, keep=SHOWN)
         line = metrics.of_scores(drawn.scores, prefix="eval")
         for judge in self.monitors:
             for failure in judge.failures:
@@ -116,8 +117,9 @@ class Trainer:
 
     def state(self) -> Checkpoint:
         """Return everything that the next iteration depends on."""
-        state = {"iteration": self.done, "evaluations": self.evaluations, "seconds": self.seconds, "idle": self.idle}
-        return Checkpoint(self.policy.state(), self.optimizer.state(), state | {"refused": self.optimizer.refused})
+        state = {"iteration": self.done, "evaluations": self.evaluations, "seconds": self.seconds, "line": self.line}
+        counts = {"idle": self.idle, "refused": self.optimizer.refused}
+        return Checkpoint(self.policy.state(), self.optimizer.state(), state | counts)
 
     def restore(self, checkpoint: Checkpoint) -> None:
         """Go back to what `state` returned."""
@@ -125,7 +127,7 @@ class Trainer:
         self.optimizer.restore(checkpoint.optimizer)
         state = checkpoint.state
         self.done, self.evaluations, self.seconds = state["iteration"], state["evaluations"], state["seconds"]
-        self.idle, self.optimizer.refused = state["idle"], state["refused"]
+        self.line, self.idle, self.optimizer.refused = state["line"], state["idle"], state["refused"]
 
 
 def _means(line: Metrics) -> str:

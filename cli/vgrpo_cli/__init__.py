@@ -1,1 +1,1 @@
-"""(being written)"""
+"""The command `vgrpo`: runs recipes, checks them, lists plugins, and shows ready recipes."""

@@ -5,12 +5,14 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
+
 from vgrpo_core import Backbone, hookimpl
 
 from .source import find
 
 if TYPE_CHECKING:
     import torch
+
     from vgrpo_core import Policy
 
 

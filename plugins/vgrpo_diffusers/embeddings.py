@@ -27,15 +27,21 @@ class Embeddings:
         arguments = self.signature.bind(*args, **kwargs).arguments
         prompts: list[str] = list(arguments["prompt"])
         rest = {key: value for key, value in arguments.items() if key != "prompt"}
-        rows = [self._row(prompt, rest) for prompt in prompts]
+        own = [{key: _own(value, row, len(prompts)) for key, value in rest.items()} for row in range(len(prompts))]
+        rows = [self._row(prompt, each) for prompt, each in zip(prompts, own, strict=True)]
         return tuple(None if part[0] is None else torch.cat(part) for part in zip(*rows, strict=True))
 
     def _row(self, prompt: str, rest: dict[str, Any]) -> Row:
         key = (prompt, repr(sorted(rest.items())))
         if key not in self.rows:
-            per_prompt = {name: None if isinstance(value, list) else value for name, value in rest.items()}
-            self.rows[key] = tuple(self.encode_prompt(prompt=[prompt], **per_prompt))
+            self.rows[key] = tuple(self.encode_prompt(prompt=[prompt], **rest))
         self.rows.move_to_end(key)
         if len(self.rows) > LIMIT:
             self.rows.popitem(last=False)
         return self.rows[key]
+
+
+def _own(value: Any, row: int, rows: int) -> Any:
+    """Return what one row is given of an argument: its own text of a list of texts, one a prompt; anything else as it is."""
+    texts = isinstance(value, list) and len(value) == rows and all(isinstance(text, str) for text in value)
+    return [value[row]] if texts else value

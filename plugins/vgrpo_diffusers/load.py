@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import inspect
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import nn
+
 from vgrpo_core import PluginError
 from vgrpo_core.errors import nearest
 
@@ -17,11 +19,14 @@ from .source import find
 if TYPE_CHECKING:
     from . import Diffusers
 
-OURS = ("prompt", "latents", "generator", "num_inference_steps", "output_type", "return_dict", "height", "width")
+OURS = (
+    "self", "prompt", "num_images_per_prompt", "latents", "generator", "num_inference_steps", "output_type", "return_dict",
+    "height", "width",
+)  # fmt: skip
 
 
 def load(options: Diffusers, device: torch.device) -> PipelinePolicy:
-    """Return the policy that `options` describe, on `device`."""
+    """Return the policy that `options` describe, on `device`; it has drawn noise once, to hear now what the pipeline refuses."""
     dtype: torch.dtype = getattr(torch, options.dtype)
     pipe = pretrained(options.model, dtype).to(device)
     pipe.set_progress_bar_config(disable=True)
@@ -31,7 +36,13 @@ def load(options: Diffusers, device: torch.device) -> PipelinePolicy:
         add_lora(module, options.lora)
     else:
         module.requires_grad_(True).float()
-    return PipelinePolicy(pipe, arguments(options, type(pipe)), dtype)
+    policy = PipelinePolicy(pipe, arguments(options, type(pipe)), dtype)
+    try:
+        policy.noise([""], [torch.Generator()])
+    except (TypeError, ValueError) as error:
+        what = f'model "{options.model}": {type(pipe).__name__} refuses its size or call arguments'
+        raise PluginError(what, str(error)) from error
+    return policy
 
 
 def pretrained(model: str, dtype: torch.dtype) -> Any:
@@ -46,9 +57,11 @@ def pretrained(model: str, dtype: torch.dtype) -> Any:
     try:
         config = DiffusionPipeline.load_config(source.name)
         absent = {name: None for name, value in config.items() if isinstance(value, list | tuple) and not any(value)}
-        return DiffusionPipeline.from_pretrained(source.name, dtype=dtype, **absent)
-    except (OSError, ValueError) as error:
-        raise PluginError(f'model "{model}" can\'t be loaded', str(error).strip().splitlines()[0]) from error
+        return DiffusionPipeline.from_pretrained(source.name, dtype=dtype, **absent)  # type: ignore[no-untyped-call]
+    except (OSError, ValueError, AttributeError, ImportError) as error:
+        why = str(error).strip() or type(error).__name__
+        fix = "" if Path(source.name).is_dir() else "check the name and the connection; a gated model needs `hf auth login`"
+        raise PluginError(f'model "{model}" can\'t be loaded', why.splitlines()[0], fix) from error
 
 
 def freeze(pipe: Any) -> None:

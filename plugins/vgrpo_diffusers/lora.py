@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from torch import nn
+
 from vgrpo_core import PluginError
 from vgrpo_core.errors import nearest
 
@@ -17,13 +18,15 @@ ATTENTION = ("to_q", "to_k", "to_v", "to_out.0", "add_q_proj", "add_k_proj", "ad
 
 
 def add_lora(module: nn.Module, options: LoRA) -> None:
-    """Freeze `module` and add trainable float32 adapters to its targets."""
+    """Freeze `module` and add trainable float32 adapters to its targets, in evaluation mode as the rest."""
     from peft import LoraConfig
 
     module.requires_grad_(False)
     alpha = options.rank if options.alpha is None else options.alpha
     targets = matched(module, options.targets) if options.targets else attention(module)
-    module.add_adapter(LoraConfig(r=options.rank, lora_alpha=alpha, init_lora_weights="gaussian", target_modules=targets))  # type: ignore[operator]
+    config = LoraConfig(r=options.rank, lora_alpha=alpha, init_lora_weights="gaussian", target_modules=targets)  # type: ignore[arg-type]
+    module.add_adapter(config)  # type: ignore[operator]
+    module.eval()
     for parameter in module.parameters():
         if parameter.requires_grad:
             parameter.data = parameter.data.float()

@@ -6,6 +6,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
+
 from vgrpo_core import PluginError, Process, Schedule
 from vgrpo_core.errors import nearest
 from vgrpo_core.process import STEPS, Prediction
@@ -27,16 +28,24 @@ def process_of(scheduler: Any) -> Process:
     if kind not in PREDICTIONS or not hasattr(scheduler, "alphas_cumprod"):
         raise PluginError(
             f'the pipeline\'s {type(scheduler).__name__} predicts "{kind}"{nearest(kind, PREDICTIONS)}',
-            f"known: flow matching, {', '.join(PREDICTIONS)}", "save the pipeline with a scheduler of the kind that it was trained with",
+            f"known: flow matching, {', '.join(PREDICTIONS)}",
+            "save the pipeline with a scheduler of the kind that it was trained with",
         )  # fmt: skip
     return Process(PREDICTIONS[kind], scheduler.alphas_cumprod.double())
 
 
-def schedule_of(scheduler: Any, process: Process) -> Schedule:
-    """Read the times of a scheduler whose timesteps are set: float32 [steps + 1], ending at clean data."""
-    times = flow_times(scheduler) if process.alphas_cumprod is None else diffusion_times(scheduler)
+def schedule_of(scheduler: Any, process: Process, steps: int) -> Schedule:
+    """Read the times of a scheduler that was asked for `steps`: float32 [steps + 1], ending at clean data.
+
+    A time that a higher-order scheduler visits twice in a row counts once; other times than asked for are a PluginError.
+    """
+    visited = flow_times(scheduler) if process.alphas_cumprod is None else diffusion_times(scheduler)
+    times = torch.unique_consecutive(visited)
+    name, fix = type(scheduler).__name__, "save the pipeline with FlowMatchEulerDiscreteScheduler or, for diffusion, DDIMScheduler"
+    if len(times) != steps + 1:
+        raise PluginError(f"{name} was asked for {steps} steps and makes {len(times) - 1}", fix=fix)
     if not bool((times.diff() < 0).all()):
-        raise PluginError(f"the times of {type(scheduler).__name__} do not fall: {times.tolist()}")
+        raise PluginError(f"the times of {name} do not fall: {times.tolist()}", fix=fix)
     return Schedule(times, process, dict(scheduler.config))
 
 
@@ -53,3 +62,12 @@ def diffusion_times(scheduler: Any) -> Tensor:
     """Return timesteps / 1000 and clean data, one timestep before the first."""
     timesteps = scheduler.timesteps.double().cpu()
     return torch.cat([timesteps, timesteps.new_tensor([-1.0])]).div(STEPS).float()
+
+
+def timesteps_at(t: Tensor, process: Process) -> Tensor:
+    """Return 1000 t in float32; a whole timestep of a diffusion is whole again, which float32 loses: 0.251 becomes 250.99998."""
+    timesteps = t.double() * STEPS
+    if process.alphas_cumprod is not None:
+        whole = timesteps.round()
+        timesteps = whole.where((timesteps - whole).abs() < 1e-4, timesteps)
+    return timesteps.float()

@@ -9,11 +9,12 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+
 from vgrpo_core import Policy, Schedule
 
 from .embeddings import Embeddings
 from .lora import save_lora
-from .noising import process_of, schedule_of
+from .noising import process_of, schedule_of, timesteps_at
 from .standin import standing_in
 
 
@@ -25,7 +26,7 @@ class PipelinePolicy(Policy):
 
     def __init__(self, pipe: Any, call: Mapping[str, Any], dtype: torch.dtype) -> None:
         self.pipe, self.call, self.dtype = pipe, dict(call), dtype
-        self.run = type(pipe).__call__.__wrapped__  # the function under torch.no_grad, so that gradients flow
+        self.run = type(pipe).__call__.__wrapped__  # type: ignore[attr-defined]  # the function under torch.no_grad, so that gradients flow
         self.process = process_of(pipe.scheduler)
         self.component, self.module = denoiser(pipe)
         self.schedules: dict[int, Schedule] = {}
@@ -38,7 +39,7 @@ class PipelinePolicy(Policy):
 
     def output(self, z: Tensor, t: Tensor, prompts: Sequence[str]) -> Tensor:
         """Take one step at timestep 1000 t and keep what the pipeline's scheduler would be handed."""
-        timesteps = (t.double() * 1000).float().to(z.device).reshape(1, -1)
+        timesteps = timesteps_at(t, self.process).to(z.device).reshape(1, -1)
         with standing_in(self.pipe, timesteps if t.ndim else timesteps[0]) as standin, self._autocast(z.device):
             self._call(prompts, latents=z, num_inference_steps=1, output_type="latent")
         assert standin.output is not None
@@ -51,7 +52,7 @@ class PipelinePolicy(Policy):
 
     def decode(self, latents: Tensor) -> Tensor:
         """Take no step from finished latents: the pipeline's own images."""
-        images: Tensor = self._still([""] * len(latents), latents=latents, output_type="pt")
+        images: Tensor = self._still([""] * len(latents), latents=latents.to(self.dtype), output_type="pt")
         return images.float()
 
     def schedule(self, steps: int) -> Schedule:
@@ -61,7 +62,7 @@ class PipelinePolicy(Policy):
                 self._call([""], num_inference_steps=steps, output_type="latent")
             scheduler = copy.deepcopy(self.pipe.scheduler)
             scheduler.set_timesteps(**standin.asked)
-            self.schedules[steps] = schedule_of(scheduler, self.process)
+            self.schedules[steps] = schedule_of(scheduler, self.process, steps)
         return self.schedules[steps]
 
     def export(self, folder: Path) -> None:
@@ -69,7 +70,7 @@ class PipelinePolicy(Policy):
         if hasattr(self.module, "peft_config"):
             save_lora(self.pipe, self.component, folder)
         else:
-            self.module.save_pretrained(folder / self.component)
+            self.module.save_pretrained(folder / self.component)  # type: ignore[operator]
 
     def _still(self, prompts: Sequence[str], **arguments: Any) -> Any:
         with standing_in(self.pipe, []), torch.no_grad():

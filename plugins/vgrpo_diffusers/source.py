@@ -37,8 +37,13 @@ def local(folder: Path, model: str) -> Source:
     """Check that a folder holds a pipeline and name its class."""
     index = folder / INDEX
     if not index.is_file():
-        raise PluginError(f'model "{model}": the folder holds no {INDEX}', "", "name a folder that a pipeline's save_pretrained wrote")
-    return Source(str(folder), f"{model} ({json.loads(index.read_text(encoding='utf-8'))['_class_name']})")
+        what = f'model "{model}": the folder holds no {INDEX}'
+        raise PluginError(what, fix="name a folder that a pipeline's save_pretrained wrote")
+    try:
+        pipeline = json.loads(index.read_text(encoding="utf-8"))["_class_name"]
+    except (ValueError, TypeError, KeyError) as error:
+        raise PluginError(f'model "{model}": its {INDEX} is damaged', f"{type(error).__name__}: {error}") from error
+    return Source(str(folder), f"{model} ({pipeline})")
 
 
 def builtin(name: str) -> Path:
@@ -46,7 +51,8 @@ def builtin(name: str) -> Path:
     spec = importlib.util.find_spec(f"vgrpo_{name}") if name.isidentifier() else None
     if spec is None or spec.origin is None or not (folder := Path(spec.origin).parent / "model").is_dir():
         known = [found for found in _builtins() if found != name]
-        raise PluginError(f'model "{BUILTIN}{name}" is not installed{nearest(name, known)}', f"installed: {', '.join(known) or 'none'}")
+        what = f'model "{BUILTIN}{name}" is not installed{nearest(name, known)}'
+        raise PluginError(what, f"installed: {', '.join(known) or 'none'}")
     return folder
 
 

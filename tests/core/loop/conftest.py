@@ -70,13 +70,30 @@ def _one_thread():
     torch.set_num_threads(before)
 
 
+def module(path):
+    spec = importlib.util.spec_from_file_location(path.stem, path)
+    loaded = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(loaded)
+    return loaded
+
+
 @pytest.fixture(scope="session")
 def toy():
     """The module toy.py."""
-    spec = importlib.util.spec_from_file_location("toy", FILE)
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+    return module(FILE)
+
+
+@pytest.fixture(scope="session")
+def ref():
+    """The module reference.py."""
+    return module(FILE.with_name("reference.py"))
+
+
+@pytest.fixture
+def policy(toy):
+    """A toy with the same weights every time."""
+    torch.manual_seed(0)
+    return toy.ToyPolicy()
 
 
 @pytest.fixture

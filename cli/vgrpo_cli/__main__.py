@@ -1,0 +1,5 @@
+"""Run the command as `python -m vgrpo_cli`, for launchers that start modules."""
+
+from .app import main
+
+main()

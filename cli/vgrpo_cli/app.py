@@ -1,0 +1,135 @@
+"""The command `vgrpo`. Nothing here imports torch before a run needs it."""
+
+from __future__ import annotations
+
+import json
+import sys
+from importlib.metadata import version
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from vgrpo_core import VgrpoError
+
+from . import shipped
+from .listing import columns
+
+if TYPE_CHECKING:
+    from vgrpo_core.registry import Offer
+
+PLAIN = {"help_option_names": ["-h", "--help"]}
+app = typer.Typer(
+    help="Align text-to-image models with rewards, as one TOML recipe says.",
+    epilog="Start with: vgrpo run words",
+    no_args_is_help=True,
+    add_completion=False,
+    rich_markup_mode=None,
+    pretty_exceptions_enable=False,  # a plain traceback shows notes and no values of variables
+    context_settings=PLAIN,
+)
+recipes = typer.Typer(help="List, show and copy the recipes that come with vgrpo.", context_settings=PLAIN, rich_markup_mode=None)
+app.add_typer(recipes, name="recipes", invoke_without_command=True)
+
+RecipeArgument = Annotated[str, typer.Argument(metavar="RECIPE", help="A recipe file, or the name of a shipped recipe.")]
+SetOption = typer.Option("--set", metavar="KEY=VALUE", help="Override a value, such as run.seed=1; repeatable.")
+Overrides = Annotated[list[str] | None, SetOption]
+Name = Annotated[str, typer.Argument(metavar="NAME", help="A shipped recipe.")]
+
+
+def main() -> None:
+    """Run the command; an error that people can mend is one message on stderr and an exit code."""
+    try:
+        app()
+    except VgrpoError as error:
+        typer.echo("\n".join([f"Error: {error}", *getattr(error, "__notes__", ())]), err=True)
+        sys.exit(error.exit_code)
+
+
+def _version(asked: bool) -> None:
+    if asked:
+        typer.echo(f"vgrpo {version('vgrpo')}")
+        raise typer.Exit
+
+
+@app.callback()
+def _root(
+    asked: Annotated[bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version and exit.")] = False,
+) -> None: ...
+
+
+@app.command()
+def run(
+    recipe: RecipeArgument,
+    overrides: Overrides = None,
+    out: Annotated[Path | None, typer.Option(metavar="DIR", help="The run's folder. [default: runs/NAME, NAME-2, ...]")] = None,
+    resume: Annotated[bool, typer.Option("--resume", help="Go on with the run in --out, or the last one of that name.")] = False,
+) -> None:
+    """Train what a recipe says.
+
+    Ctrl-C finishes the iteration, saves, and says how to go on.
+    """
+    from .training import Asked, train
+
+    raise typer.Exit(train(Asked(recipe, overrides or [], out, resume)))
+
+
+@app.command()
+def check(recipe: RecipeArgument, overrides: Overrides = None) -> None:
+    """Validate a recipe and print what it will load and cost. Nothing is loaded."""
+    from vgrpo_core.plan import Plan
+    from vgrpo_core.recipe import load
+
+    for line in Plan.of(load(shipped.find(recipe), overrides or [])).lines():
+        typer.echo(line)
+
+
+@app.command()
+def plugins(as_json: Annotated[bool, typer.Option("--json", help="Print them as JSON.")] = False) -> None:
+    """List the plugins that recipes may use. Those that failed to load are listed on stderr."""
+    from vgrpo_core.registry import Registry
+
+    registry = Registry.discover()
+    rows = sorted((_row(offer) for offer in registry.offers), key=lambda row: (row["kind"], row["name"]))
+    for line in [json.dumps(rows, indent=2)] if as_json else columns([list(row.values()) for row in rows]):
+        typer.echo(line)
+    for distribution in registry.blocked:
+        typer.echo(f"kept out by VGRPO_PLUGINS: {distribution}", err=True)
+    for failure in registry.failures:
+        typer.echo(f"not loaded: {failure}", err=True)
+
+
+def _row(offer: Offer) -> dict[str, str]:
+    about = (offer.plugin.__doc__ or "").strip().partition("\n")[0]
+    if offer.missing:
+        about += f" (not installed: {', '.join(offer.missing)})"
+    return {"kind": offer.kind, "name": offer.name, "distribution": offer.distribution, "version": offer.version, "about": about}
+
+
+@recipes.callback()
+def _recipes(context: typer.Context) -> None:
+    if context.invoked_subcommand is None:
+        list_recipes()
+
+
+@recipes.command("list")
+def list_recipes() -> None:
+    """List the shipped recipes."""
+    for line in columns([(name, shipped.about(name)) for name in shipped.names()]):
+        typer.echo(line)
+
+
+@recipes.command()
+def show(name: Name) -> None:
+    """Print a shipped recipe."""
+    typer.echo(shipped.shipped(name).read_text(encoding="utf-8"), nl=False)
+
+
+@recipes.command()
+def copy(
+    name: Name,
+    to: Annotated[Path, typer.Argument(metavar="DEST", help="The file to write, or its folder.", show_default=False)] = Path(),
+) -> None:
+    """Copy a shipped recipe, to change it. Nothing is overwritten."""
+    target = shipped.copy(name, to)
+    typer.echo(f"wrote {target}; run it with: vgrpo run {target}")

@@ -1,0 +1,168 @@
+"""`vgrpo run`: choose the folder, train, show it, and say what to do next."""
+
+from __future__ import annotations
+
+import json
+import os
+import shlex
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+
+from vgrpo_core.events import Evaluated, Event, Started, Warned
+from vgrpo_core.plan import Plan
+from vgrpo_core.recipe import Recipe, load
+
+from . import folders, pictures
+from .listing import columns
+from .screen import Screen, number
+from .shipped import find
+from .signals import Interrupts
+
+
+@dataclass(frozen=True)
+class Asked:
+    """What was typed."""
+
+    recipe: str
+    overrides: list[str]
+    out: Path | None
+    resume: bool
+
+    def again(self, folder: Path, iterations: int = 0) -> str:
+        """Return the command that goes on with the run in `folder`, to `iterations` in all if given."""
+        sets = [item for item in self.overrides if not iterations or item.partition("=")[0].strip() != "run.iterations"]
+        sets += [f"run.iterations={iterations}"] if iterations else []
+        words = ["vgrpo", "run", self.recipe, "--resume", "--out", str(folder)]
+        return shlex.join(words + [word for item in sets for word in ("--set", item)])
+
+
+@dataclass(frozen=True)
+class Job:
+    """A run to do in the folder `path`; `place` is that folder where it is a new one."""
+
+    asked: Asked
+    recipe: Recipe
+    path: Path
+    place: folders.Place | None = None
+
+    @classmethod
+    def new(cls, asked: Asked) -> Job:
+        """Take a folder for a new run, once the recipe is known to be sound."""
+        recipe = load(find(asked.recipe), asked.overrides)
+        Plan.of(recipe)
+        place = folders.new(recipe.run.name, asked.out)
+        return cls(asked, recipe, place.path, place)
+
+    @classmethod
+    def resumed(cls, asked: Asked) -> Job:
+        """Find the run to go on with; what is resumed is the recipe that it kept, with the overrides."""
+        given = load(find(asked.recipe), asked.overrides)
+        path = folders.saved(given.run.name, asked.out)
+        folders.check_same(given, load(path / "recipe.toml"))
+        recipe = load(path / "recipe.toml", asked.overrides)
+        Plan.of(recipe)
+        return cls(asked, recipe, path)
+
+    def give_up(self) -> None:
+        """Leave nothing behind of a new run that has not started."""
+        if self.place:
+            self.place.give_up()
+
+    def start(self) -> dict[str, float | None]:
+        """Return how a resumed run was judged at iteration 0, by label."""
+        if self.place:
+            return {}
+        from vgrpo_core.folder import Folder
+
+        line = next(iter(Folder(self.path).lines()), {})
+        parts = {key: key.split("/") for key in line}
+        return {part[1]: line[key] for key, part in parts.items() if part[0] == "eval" and part[-1] == "mean"}
+
+    def finished(self) -> int:
+        """Return how many iterations a resumed run has done if there is nothing left to do, else 0."""
+        summary = self.path / "summary.json"
+        if self.place or not summary.is_file():
+            return 0
+        done = int(folders.checkpoints(self.path)[-1].name)
+        summarised = json.loads(summary.read_text(encoding="utf-8"))["iterations"]
+        return done if min(done, summarised) >= self.recipe.run.iterations else 0
+
+
+def train(asked: Asked) -> int:
+    """Do what was asked and return the exit code."""
+    _settle()
+    with Interrupts() as interrupts:
+        job = Job.resumed(asked) if asked.resume else Job.new(asked)
+        interrupts.give_up = job.give_up
+        try:
+            return _train(job, interrupts)
+        except Exception as error:
+            if interrupts.loading:
+                job.give_up()
+            elif folders.checkpoints(job.path):
+                error.add_note(f"  go on with: {asked.again(job.path)}")
+            raise
+
+
+def _settle() -> None:
+    """Set what libraries read from the environment when they are imported."""
+    os.environ.setdefault("OMP_WAIT_POLICY", "passive")  # two pools of threads that spin slow each other down on few cores
+    os.environ.setdefault("DIFFUSERS_VERBOSITY", "error")
+    os.environ.setdefault("TRANSFORMERS_VERBOSITY", "error")
+
+
+def _train(job: Job, interrupts: Interrupts) -> int:
+    screen = Screen(Console(highlight=False), [entry.label for entry in job.recipe.rewards], job.recipe.run.iterations, job.start())
+    if done := job.finished():
+        screen.say(f"{job.path} is finished: all {done} iterations are done; go on with: {job.asked.again(job.path, 2 * done)}")
+        return 0
+    for line in _introduction(job):
+        screen.say(line)
+    from vgrpo_core.run import Stopped, run
+
+    def listen(event: Event) -> None:
+        if isinstance(event, Started):
+            interrupts.loading, interrupts.say = False, screen.interrupted
+        if isinstance(event, Evaluated):
+            pictures.save(event, job.path)
+        screen(event)
+
+    try:
+        with screen:
+            summary = run(job.recipe, job.path, listen, resume=job.asked.resume, stop=lambda: interrupts.received > 0)
+    except Stopped as stopped:
+        screen.say(f"{stopped}; go on with: {job.asked.again(job.path)}")
+        return interrupts.exit_code
+    screen.summary(summary)
+    screen.say(_next(job, screen, summary))
+    return 0
+
+
+def _introduction(job: Job) -> list[str]:
+    recipe, batch = job.recipe, job.recipe.batch
+    rewards = [f"{entry.label} (weight {entry.weight:g})" for entry in recipe.rewards]
+    rewards += [f"{entry.label} (watched only)" for entry in recipe.eval.rewards]
+    rows = [
+        ("recipe", str(recipe.path)),
+        ("folder", f"{job.path}{'' if job.place else ', resumed'}"),
+        ("model", recipe.backbone.describe()),
+        ("rewards", ", ".join(rewards)),
+        ("run", f"{recipe.run.iterations} iterations of {batch.prompts} prompts x {batch.group} images"),
+    ]
+    return [*columns(rows), "loading models and rewards; this takes some seconds"]
+
+
+def _next(job: Job, screen: Screen, summary: Mapping[str, Any]) -> str:
+    """Draw the picture of before and after, and say where things are and how to go on."""
+    start, final, done = summary["start"], summary["final"], summary["iterations"]
+    changes = [f"{label} {number(start[label])} -> {number(final.get(label))}" for label in start]
+    look = job.path / "samples"
+    try:
+        look = pictures.before_after(job.path, done, f"{job.recipe.run.name}: {', '.join(changes)}")
+    except (OSError, ValueError) as error:
+        screen(Warned(f"no before-after.png: {error}"))
+    return f"{job.path}: look at {look}; the weights are in {job.path / 'model'}; go on with: {job.asked.again(job.path, 2 * done)}"
