@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+import builtins
 import inspect
+import json
 import re
+import types
+import typing
 from pathlib import Path
-from typing import Any, get_args
+from typing import Any, get_args, get_origin
 
 from pydantic.fields import FieldInfo
 from typer.testing import CliRunner
-from vgrpo_cli.app import app
 
+from vgrpo_cli.app import app
 from vgrpo_core import hookspecs
 from vgrpo_core.hookspecs import HOOKS, KINDS
+from vgrpo_core.registry import Offer, Registry
 from vgrpo_core.schema import LAYOUT, LISTS, Table, title
 from vgrpo_core.tables import At, dump
 
@@ -49,7 +54,53 @@ def commands() -> str:
     return "\n\n".join(f"```console\n$ {' '.join(['vgrpo', *part.split(), '--help'])}\n{page}```" for part, page in pages)
 
 
-PARTS = {"recipe.md": ("keys", keys), "plugins.md": ("hooks", hooks), "cli.md": ("help", commands)}
+def options() -> str:
+    """Render the plugins that come with vgrpo, with their options."""
+    own = [offer for offer in Registry.discover().offers if offer.distribution == "vgrpo"]
+    return "\n\n".join(_plugin(offer) for kind in KINDS for offer in sorted(own, key=lambda o: o.name) if offer.kind == kind)
+
+
+def _plugin(offer: Offer) -> str:
+    fields = offer.plugin.model_fields.items()
+    rows = [f"| `{name}` | {_type(field)} | {_default(name, field)} | {field.description} |" for name, field in fields]
+    table = ["", "| option | type | default | meaning |", "|---|---|---|---|", *rows] if rows else []
+    needs = ["", f'Needs `pip install "{offer.plugin.extra}"`.'] if offer.plugin.extra else []
+    return "\n".join([f"### {offer.kind} `{offer.name}`", "", _sentence(offer.plugin), *needs, *table])
+
+
+def words() -> str:
+    """Render the measured runs of the recipe `words`."""
+    runs = json.loads((DOCS / "figures" / "words.json").read_text(encoding="utf-8"))
+    labels = list(runs[0]["start"])
+    head = ["run", *(f"{label}: start, final, best" for label in labels), "iterations", "evaluations", "wall clock, s"]
+    rows = [
+        [
+            f"`{' '.join(run['overrides'])}`", *(_scores(run, label) for label in labels),
+            f"{run['iterations']}", f"{run['evaluations']:,}", f"{run['wall_seconds']:.0f}",
+        ]
+        for run in runs
+    ]
+    lines = [f"| {' | '.join(cells)} |" for cells in [head, ["---"] * len(head), *rows]]
+    return "\n".join([*lines, "", "Held-out means along the way:", "", *(_curve(run) for run in runs)])
+
+
+def _scores(run: dict[str, Any], label: str) -> str:
+    return ", ".join(f"{run[moment][label]:.3f}" for moment in ("start", "final", "best"))
+
+
+def _curve(run: dict[str, Any]) -> str:
+    curves = [f"{label} {', '.join(f'{value:.2f}' for _, value in points)}" for label, points in run["curve"].items()]
+    iterations = ", ".join(str(iteration) for iteration, _ in next(iter(run["curve"].values())))
+    return f"- `{' '.join(run['overrides'])}`, at iterations {iterations}: {'; '.join(curves)}"
+
+
+PARTS = {
+    "recipe.md": ("keys", keys),
+    "plugins.md": ("hooks", hooks),
+    "options.md": ("options", options),
+    "cli.md": ("help", commands),
+    "words.md": ("words", words),
+}
 
 
 def rendered(page: str) -> str:
@@ -61,18 +112,33 @@ def rendered(page: str) -> str:
 
 
 def _type(field: FieldInfo) -> str:
-    annotation: Any = field.annotation
+    return _named(field.annotation)
+
+
+def _named(annotation: Any) -> str:
     parts = [part for part in get_args(annotation) if part is not type(None)]
     if annotation in NAMES:
         return NAMES[annotation]
-    if all(isinstance(part, str) for part in parts):
-        return " or ".join(f"`{dump(part)}`" for part in parts)
-    return NAMES[parts[0]] if len(parts) == 1 else f"{len(parts)} numbers"
+    match get_origin(annotation):
+        case typing.Literal:
+            return " or ".join(f"`{dump(part)}`" for part in parts)
+        case typing.Annotated:
+            return _named(parts[0])
+        case builtins.tuple:
+            kind = f"{_named(parts[0])}s".replace("texts", "text")
+            return f"list of {kind}" if parts[1] is Ellipsis else f"{len(parts)} {kind}"
+        case types.UnionType | typing.Union:
+            return " or ".join(map(_named, parts))
+        case builtins.dict:
+            return "table"
+    return f"table: {', '.join(f'`{name}`' for name in annotation.model_fields)}"
 
 
 def _default(name: str, field: FieldInfo) -> str:
     if field.is_required():
         return "the file's name" if name == "name" else "**required**"
+    if field.default_factory is not None:
+        return ""
     return "" if field.default is None else f"`{dump(field.default)}`"
 
 

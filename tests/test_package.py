@@ -36,7 +36,8 @@ def test_the_wheel_made_from_the_sdist_holds_our_packages_and_nothing_else(wheel
 
 def test_the_wheel_holds_every_file_of_the_packages_that_git_keeps(wheel):
     listed = subprocess.run(["git", "ls-files"], cwd=ROOT, capture_output=True, text=True, check=True).stdout.split()
-    kept = {str((ROOT / name).relative_to(shelf(package).parent)) for package in PACKAGES for name in listed if package in Path(name).parts}
+    ours = [(package, ROOT / name) for package in PACKAGES for name in listed if package in Path(name).parts]
+    kept = {str(path.relative_to(shelf(package).parent)) for package, path in ours}
     assert kept
     assert kept == {name for name in wheel.namelist() if ".dist-info/" not in name}
 
@@ -75,5 +76,6 @@ def lines_of_code(path):
     silent = {tokenize.COMMENT, tokenize.NL, tokenize.NEWLINE, tokenize.INDENT, tokenize.DEDENT, tokenize.ENDMARKER}
     tokens = [token for token in tokenize.generate_tokens(io.StringIO(text).readline) if token.type not in silent]
     code = {line for token in tokens for line in range(token.start[0], token.end[0] + 1)}
-    strings = [node.value for node in ast.walk(ast.parse(text)) if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant)]
+    alone = [node.value for node in ast.walk(ast.parse(text)) if isinstance(node, ast.Expr)]
+    strings = [value for value in alone if isinstance(value, ast.Constant)]
     return len(code - {line for string in strings for line in range(string.lineno, (string.end_lineno or 0) + 1)})

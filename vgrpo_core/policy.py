@@ -9,7 +9,7 @@ from pathlib import Path
 import torch
 from torch import Tensor, nn
 
-from .process import Process, Schedule
+from .process import STEPS, Process, Schedule
 
 
 class Policy(ABC):
@@ -43,6 +43,12 @@ class Policy(ABC):
     @abstractmethod
     def schedule(self, steps: int) -> Schedule:
         """Return the model's own times for a number of steps."""
+
+    def axis(self) -> Tensor:
+        """Return the times that positions of the schedule are warped by, from noise to data: the schedule at its finest."""
+        if self.process.alphas_cumprod is not None:  # diffusion spaces its timesteps evenly
+            return torch.arange(STEPS - 1, -2, -1) / STEPS
+        return self.schedule(STEPS).times.cpu()
 
     @abstractmethod
     def export(self, folder: Path) -> None:

@@ -13,7 +13,6 @@ from torch import Tensor
 from . import pairs as pair
 from .advantages import soft_clip
 from .policy import Policy
-from .process import STEPS
 from .rollout import Rollout
 
 if TYPE_CHECKING:
@@ -58,7 +57,7 @@ class SurrogateUpdate:
     def __init__(self, options: VGRPO, policy: Policy, rollout: Rollout, micro: int) -> None:
         self.options, self.policy, self.rollout = options, policy, rollout
         self.advantages = soft_clip(rollout.advantages, options.soft_clip).float()
-        self.times = policy.schedule(STEPS).times.cpu()
+        self.times = policy.axis()
         self.old: dict[int, Measured] = {}
         early = self._early()
         with torch.no_grad():

@@ -49,7 +49,7 @@ def autoencoder() -> AutoencoderKL:
 
 
 def transformer() -> SD3Transformer2DModel:
-    """Build a four-layer SD3 transformer; its last layer starts at zero, so that training starts from velocity zero."""
+    """Build a four-layer SD3 transformer; its last weights start at zero, so that training starts from one velocity for all."""
     heads = 2
     model = SD3Transformer2DModel(
         sample_size=16, patch_size=2, in_channels=LATENT_CHANNELS, out_channels=LATENT_CHANNELS, num_layers=4,

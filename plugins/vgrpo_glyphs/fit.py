@@ -62,7 +62,7 @@ class Average:
         """Move the average towards the module."""
         self.steps += 1
         weight = 1 - min(self.decay, self.steps / (self.steps + 20))
-        torch._foreach_lerp_(list(self.average.parameters()), list(self.module.parameters()), weight)  # noqa: SLF001
+        torch._foreach_lerp_(list(self.average.parameters()), list(self.module.parameters()), weight)
 
 
 def descend(

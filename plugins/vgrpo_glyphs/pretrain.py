@@ -19,6 +19,7 @@ import numpy as np
 import torch
 import typer
 from diffusers import AutoencoderKL, StableDiffusion3Pipeline
+
 from vgrpo_core import Prompt, Prompts, Reward, Samples
 from vgrpo_core.registry import Registry
 

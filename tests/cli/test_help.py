@@ -10,7 +10,7 @@ import typer
 DOCS = Path(__file__).parents[2] / "docs"
 
 
-@pytest.mark.skipif(not typer.__version__.startswith("0.29."), reason="typer lays help out, and the page was written with typer 0.29")
+@pytest.mark.skipif(not typer.__version__.startswith("0.29."), reason="the page is as typer 0.29 lays help out")
 def test_the_page_shows_the_help_of_today():
     rendered = runpy.run_path(str(DOCS / "generate.py"))["rendered"]
     assert (DOCS / "cli.md").read_text(encoding="utf-8") == rendered("cli.md"), "run python docs/generate.py"

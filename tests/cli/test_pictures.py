@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 import torch
 from PIL import Image
-from vgrpo_cli import pictures
 
+from vgrpo_cli import pictures
 from vgrpo_core import Prompt
 from vgrpo_core.events import Evaluated
 
@@ -22,7 +22,10 @@ def colours(event):
     return [tuple(image[:, 0, 0].mul(255).round().int().tolist()) for image in event.images]
 
 
-@pytest.mark.parametrize(("size", "cell"), [((24, 64), (72, 192)), ((4, 8), (96, 192)), ((192, 192), (192, 192)), ((1024, 512), (256, 128))])
+SIZES = [((24, 64), (72, 192)), ((4, 8), (96, 192)), ((192, 192), (192, 192)), ((1024, 512), (256, 128))]
+
+
+@pytest.mark.parametrize(("size", "cell"), SIZES)
 def test_small_images_grow_by_whole_factors_and_large_ones_shrink(folder, size, cell):
     event = evaluated(3, 12, *size)
     path = pictures.save(event, folder)

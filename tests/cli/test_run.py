@@ -4,7 +4,6 @@ import json
 import os
 import tomllib
 
-import pytest
 from PIL import Image
 
 

@@ -20,12 +20,12 @@ from transformers import (
     T5EncoderModel,
     T5TokenizerFast,
 )
+
+from vgrpo_core import Sampler
 from vgrpo_diffusers import Diffusers
 from vgrpo_diffusers.policy import PipelinePolicy
 from vgrpo_glyphs import build
 from vgrpo_samplers import DDIM, Euler
-
-from vgrpo_core import Sampler
 
 STEPS = 4
 PROMPTS = ["a red sign", "blue", "a red sign"]

@@ -2,6 +2,7 @@
 
 import pytest
 import torch
+
 from vgrpo_diffusers.embeddings import LIMIT, Embeddings
 
 

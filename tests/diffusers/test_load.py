@@ -7,10 +7,10 @@ import diffusers
 import huggingface_hub
 import pytest
 import torch
-from vgrpo_diffusers import Diffusers
-from vgrpo_diffusers.source import find
 
 from vgrpo_core import PluginError
+from vgrpo_diffusers import Diffusers
+from vgrpo_diffusers.source import find
 
 CPU = torch.device("cpu")
 

@@ -7,9 +7,9 @@ import torch
 from peft import LoraConfig, inject_adapter_in_model, set_peft_model_state_dict
 from safetensors import safe_open
 from torch import nn
-from vgrpo_diffusers import LoRA
 
 from vgrpo_core import PluginError
+from vgrpo_diffusers import LoRA
 
 WEIGHTS = "pytorch_lora_weights.safetensors"
 

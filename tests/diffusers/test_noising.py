@@ -3,9 +3,9 @@
 import diffusers
 import pytest
 import torch
-from vgrpo_diffusers.noising import process_of, schedule_of, timesteps_at
 
 from vgrpo_core import PluginError, Process
+from vgrpo_diffusers.noising import process_of, schedule_of, timesteps_at
 
 KINDS = [
     (diffusers.FlowMatchEulerDiscreteScheduler(), "flow"),

@@ -3,6 +3,7 @@
 import diffusers
 import pytest
 import torch
+
 from vgrpo_samplers import DDIM, Euler
 
 PROMPTS = ["a red sign", "blue", "a red sign"]

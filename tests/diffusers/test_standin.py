@@ -2,6 +2,7 @@
 
 import pytest
 import torch
+
 from vgrpo_diffusers.standin import standing_in
 
 

@@ -4,6 +4,7 @@ from pathlib import Path
 
 import pytest
 import torch
+
 import vgrpo_glyphs
 from vgrpo_glyphs import build
 from vgrpo_prompts.words import Words

@@ -2,6 +2,7 @@
 
 import diffusers
 import torch
+
 from vgrpo_glyphs import build
 
 

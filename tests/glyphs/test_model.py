@@ -7,13 +7,13 @@ import pytest
 import torch
 from safetensors import safe_open
 from transformers import CLIPTextModelWithProjection
+
+from vgrpo_core import Samples
 from vgrpo_diffusers import Diffusers
 from vgrpo_glyphs import build
 from vgrpo_prompts.words import Words
 from vgrpo_rewards.ocr import OCR
 from vgrpo_rewards.pixel_color import PixelColor
-
-from vgrpo_core import Samples
 
 CLASSES = {
     "transformer": diffusers.SD3Transformer2DModel,

@@ -4,13 +4,13 @@ import numpy as np
 import pytest
 import torch
 from PIL import ImageDraw
+
+from vgrpo_core import Prompt, Samples
 from vgrpo_glyphs import build
 from vgrpo_glyphs.render import PALETTE, Sign, corrupt, render
 from vgrpo_rewards.ocr import OCR
 from vgrpo_rewards.pixel_color import PALETTE as REWARDED
 from vgrpo_rewards.pixel_color import PixelColor
-
-from vgrpo_core import Prompt, Samples
 
 SIGNS = [Sign(word, colour) for word, colour in zip(("ship", "lamp", "cat", "moon", "desk", "fire"), PALETTE, strict=True)]
 DRAWS = 4000

@@ -9,9 +9,9 @@ from itertools import combinations
 
 import pytest
 from pydantic import ValidationError
-from vgrpo_prompts import Words
 
 from vgrpo_core import PluginError, Prompt
+from vgrpo_prompts import Words
 
 SPLITS = {"train": 1456, "validation": 103, "test": 105}
 COLORS = ("red", "green", "blue", "black", "orange", "purple")

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 import torch
 from PIL import Image
+
 from vgrpo_rewards import JpegSize
 
 

@@ -3,10 +3,10 @@
 import numpy as np
 import pytest
 import torch
-from vgrpo_rewards import OCR
-from vgrpo_rewards.ocr import score
 
 from vgrpo_core import Prompt
+from vgrpo_rewards import OCR
+from vgrpo_rewards.ocr import score
 
 BLANK = np.full((64, 64, 3), 255, np.uint8)
 WORDS = ["sign", "able", "fox", "jump", "quit", "zero", "many", "bird"]

@@ -5,10 +5,10 @@ import statistics
 import numpy as np
 import pytest
 import torch
-from vgrpo_rewards import PixelColor
-from vgrpo_rewards.pixel_color import PALETTE, ink
 
 from vgrpo_core import PluginError, Prompt
+from vgrpo_rewards import PixelColor
+from vgrpo_rewards.pixel_color import PALETTE, ink
 
 WHITE = (255, 255, 255)
 

@@ -8,9 +8,9 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 from packaging.requirements import Requirement
-from vgrpo_rewards import OCR, rapid
 
 from vgrpo_core import PluginError
+from vgrpo_rewards import OCR, rapid
 
 pytest.importorskip("rapidocr")
 

@@ -3,9 +3,9 @@
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from vgrpo_rewards.spelling import edit_distance, letters, similarity, target
 
 from vgrpo_core import Prompt
+from vgrpo_rewards.spelling import edit_distance, letters, similarity, target
 
 words = st.text("abc", max_size=5)
 

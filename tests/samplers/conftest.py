@@ -5,9 +5,9 @@ from dataclasses import dataclass
 import numpy as np
 import pytest
 import torch
-from vgrpo_samplers import DDIM, DPMSolver, Euler, Heun
 
 from vgrpo_core import Process, Schedule
+from vgrpo_samplers import DDIM, DPMSolver, Euler, Heun
 
 MEAN, DEVIATION = 1.5, 0.6
 ALPHAS_CUMPROD = np.cumprod(1 - np.linspace(0.00085**0.5, 0.012**0.5, 1000) ** 2)  # Stable Diffusion's

@@ -7,10 +7,10 @@ import sys
 import pluggy
 import pytest
 import torch
-import vgrpo_samplers
-from vgrpo_samplers import DDIM, Euler, Heun, Scheduler
 
+import vgrpo_samplers
 from vgrpo_core import PluginError, Process, Schedule
+from vgrpo_samplers import DDIM, Euler, Heun, Scheduler
 
 
 def recorded(toy, sampler, times, noise):

@@ -3,9 +3,9 @@
 import numpy as np
 import pytest
 import torch
-from vgrpo_samplers import DDIM, DPMSolver, Euler, Heun
 
 from vgrpo_core import Process, Schedule
+from vgrpo_samplers import DDIM, DPMSolver, Euler, Heun
 
 ORDERS = {Euler: 1, DDIM: 1, Heun: 2, DPMSolver: 2}
 

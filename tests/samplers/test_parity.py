@@ -3,9 +3,9 @@
 import pytest
 import torch
 from diffusers import DDIMScheduler, DPMSolverMultistepScheduler, FlowMatchEulerDiscreteScheduler, FlowMatchHeunDiscreteScheduler
-from vgrpo_samplers import DDIM, DPMSolver, Euler, Heun
 
 from vgrpo_core import Process, Schedule
+from vgrpo_samplers import DDIM, DPMSolver, Euler, Heun
 
 CLEAN = torch.tensor([-0.001])
 BETAS = {"beta_start": 0.00085, "beta_end": 0.012, "beta_schedule": "scaled_linear"}

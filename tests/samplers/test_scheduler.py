@@ -5,9 +5,9 @@ import re
 import diffusers
 import pytest
 import torch
-from vgrpo_samplers import Euler, Scheduler
 
 from vgrpo_core import PluginError, Process, Schedule
+from vgrpo_samplers import Euler, Scheduler
 
 SD1 = {
     "beta_start": 0.00085, "beta_end": 0.012, "beta_schedule": "scaled_linear", "clip_sample": False, "timestep_spacing": "leading",
