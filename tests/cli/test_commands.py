@@ -21,10 +21,10 @@ print(sorted({"torch", "diffusers", "transformers"} & sys.modules.keys()))
 """
 
 
-LIGHT = ["--help", "--version", "run --help", "check toy.toml", "plugins", "recipes", "recipes show words"]
+QUICK = ["--help", "--version", "run --help", "check toy.toml", "plugins", "recipes", "recipes show words"]
 
 
-@pytest.mark.parametrize("command", LIGHT)
+@pytest.mark.parametrize("command", QUICK)
 def test_what_answers_at_once_imports_no_heavy_library(command, folder):
     toy = (folder / "toy.py").read_text()
     light = toy.replace("import torch\nfrom torch import nn\n", "").replace("Policy, Process, ", "").replace(", Schedule", "")

@@ -88,7 +88,10 @@ def test_a_resumed_run_counts_from_where_it_was(monkeypatch):
 
 @pytest.mark.parametrize(
     ("value", "text"),
-    [(None, "missing"), (0, "0.000"), (0.5714, "0.571"), (-0.5, "-0.500"), (12.34, "12.3"), (54321.7, "54,322"), (1.2e-4, "1.2e-04")],
+    [
+        *((None, "missing"), (0.0, "0.000"), (0.5714, "0.571"), (-0.5, "-0.500")),
+        *((12.34, "12.3"), (54321.7, "54,322"), (1.2e-4, "1.2e-04")),
+    ],
 )
 def test_scores_are_written_in_about_four_figures(value, text):
     assert number(value) == text

@@ -177,6 +177,7 @@ def test_samples_that_nothing_could_judge_take_no_part(ref, policy):
     some = ref.rollout([1.0, -1.0, 0.0, *ref.ADVANTAGES[3:]], valid=[True, True, False, True, True, True])
     update = ref.start(policy, some)
     assert update.rows(0).tolist() == [0, 1, 3, 4, 5]
+    assert ref.start(policy, some, steps=2, kl=0.1).rows(1).tolist() == [0, 1, 3, 4, 5]
     plain = sum(some.advantages[row] * ref.surrogate(policy, some, row, update.options)[0] for row in (0, 1, 3, 4, 5)) / 5
     ref.close(ref.steps(policy, update)[1], ref.gradient(policy, plain))
 
