@@ -14,7 +14,7 @@ import time
 from pathlib import Path
 
 FIGURES = Path(__file__).parent.parent / "docs" / "figures" / "words.json"
-RUNS = [["run.seed=0"], ["run.seed=1"], ["run.seed=2"], ["run.seed=0", "run.iterations=40"]]
+RUNS = [["run.seed=0"], ["run.seed=1"], ["run.seed=2"], ["run.seed=0", "run.iterations=60"]]
 
 
 def measure(overrides: list[str]) -> dict:

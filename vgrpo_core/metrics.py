@@ -37,8 +37,7 @@ def scaled(scores: Mapping[str, Tensor], entries: Sequence[RewardEntry]) -> dict
 
 def of_scaled(scores: Mapping[str, Tensor], entries: Sequence[RewardEntry]) -> Metrics:
     """Give the mean after scale and offset, for rewards that have any."""
-    changed = [entry.label for entry in entries if (entry.scale, entry.offset) != (1, 0)]
-    return {f"reward/{label}/scaled": number(scores[label].nanmean()) for label in changed}
+    return {f"reward/{e.label}/scaled": number(scores[e.label].nanmean()) for e in entries if (e.scale, e.offset) != (1, 0)}
 
 
 def of_advantages(advantages: Advantages) -> Metrics:

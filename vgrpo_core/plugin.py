@@ -97,11 +97,9 @@ class Update(Protocol):
 
     def rows(self, step: int) -> Tensor:
         """Return the indices of the samples that gradient step `step` uses."""
-        ...
 
     def loss(self, rows: Tensor, step: int) -> tuple[Tensor, dict[str, Tensor]]:
         """Return what `rows` add to the step's mean loss, and statistics [len(rows)] to log under their names."""
-        ...
 
 
 class Objective(Plugin):

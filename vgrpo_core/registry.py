@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import hashlib
 import os
+import runpy
 import sys
 from collections.abc import Iterable
 from dataclasses import dataclass
 from importlib.metadata import EntryPoint, entry_points, version
 from importlib.util import find_spec
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 import pluggy
@@ -206,21 +206,12 @@ def _from_file(kind: str, use: str, base: Path) -> Offer:
     if not path.is_file():
         raise PluginError(f'no file "{path}"', f'"{place}" is looked for in the recipe\'s folder.')
     try:
-        code = path.read_bytes()
-        module = _execute(path, code)
-        if attribute not in vars(module):
-            raise AttributeError(f'no class "{attribute}" in it{nearest(attribute, vars(module))}')
-        return _offer(kind, vars(module)[attribute], (str(path), f"sha256:{hashlib.sha256(code).hexdigest()[:12]}"))
+        digest = hashlib.sha256(path.read_bytes()).hexdigest()[:12]
+        found = runpy.run_path(str(path), run_name=f"vgrpo_file_{digest}")
+        if attribute not in found:
+            raise AttributeError(f'no class "{attribute}" in it{nearest(attribute, found)}')
+        return _offer(kind, found[attribute], (str(path), f"sha256:{digest}"))
     except Exception as error:
         if _strict():
             raise
         raise PluginError(f'{kind} "{use}" can not be used', reason(error)) from error
-
-
-def _execute(path: Path, code: bytes) -> ModuleType:
-    """Run a file as a module of its own; nothing is written beside it."""
-    module = ModuleType(f"vgrpo_file_{hashlib.sha256(bytes(path)).hexdigest()[:12]}")
-    module.__file__ = str(path)
-    sys.modules[module.__name__] = module  # where pydantic resolves annotations
-    exec(compile(code, path, "exec"), vars(module))
-    return module

@@ -56,10 +56,6 @@ class Rollout:
         """Return (run seed, iteration, prompt, sample) of a row."""
         return self.seed, self.iteration, row // self.group, row % self.group
 
-    def texts(self, rows: Sequence[int]) -> list[str]:
-        """Return the prompts' texts of some rows."""
-        return [self.prompts[row].text for row in rows]
-
 
 def draws(seed: int, purpose: Purpose, prompts: Sequence[Prompt], samples: int, *place: int) -> Draws:
     """List `samples` draws of each prompt, group after group."""

@@ -22,8 +22,9 @@ class Samples:
         """Check types, shape and range."""
         if not all(isinstance(p, Prompt) for p in self.prompts):
             raise TypeError("Samples.prompts must hold Prompt objects")
+        found = getattr(self.images, "dtype", None)
         if not isinstance(self.images, Tensor) or self.images.dtype != torch.float32:
-            raise TypeError(f"Samples.images must be a float32 tensor, not {_kind(self.images)}")
+            raise TypeError(f"Samples.images must be a float32 tensor, not {type(self.images).__name__} {found or ''}")
         if self.images.shape != (len(self.prompts), 3, *self.images.shape[2:]) or self.images.ndim != 4:
             raise ValueError(f"Samples.images must be [{len(self.prompts)}, 3, H, W], not {list(self.images.shape)}")
         if len(self) and not bool((self.images >= 0).logical_and(self.images <= 1).all()):
@@ -36,7 +37,3 @@ class Samples:
     def pixels(self) -> np.ndarray:
         """Round to 8 bits: uint8 RGB [B, H, W, 3]."""
         return self.images.mul(255).round().byte().permute(0, 2, 3, 1).cpu().numpy()
-
-
-def _kind(value: object) -> str:
-    return str(value.dtype) if isinstance(value, Tensor) else type(value).__name__

@@ -40,7 +40,7 @@ class Judge:
         return values.where(values.isfinite(), torch.nan)
 
     def _checked(self, values: object, count: int) -> Tensor:
-        values = torch.as_tensor(values, dtype=torch.float64).detach().cpu()
+        values = torch.as_tensor(values).detach().cpu().double()
         if values.shape != (count,):
             raise ValueError(f"returned shape {list(values.shape)} for {count} samples")
         return values

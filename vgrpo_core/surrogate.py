@@ -91,7 +91,7 @@ class SurrogateUpdate:
         """Evaluate the surrogate of some rows: the mean of the denoising loss over their pairs."""
         latents = self.rollout.latents[rows]
         times, noise = self.pairs(rows)
-        flat, texts = times.flatten(), self.rollout.texts([row for row in rows.tolist() for _ in range(times.shape[1])])
+        flat, texts = times.flatten(), [self.rollout.prompts[row].text for row in rows.tolist() for _ in times[0]]
         repeated = latents.repeat_interleave(times.shape[1], 0)
         z = self.policy.process.mix(repeated, noise.flatten(0, 1), flat)
         data = self.policy.process.data_from(self.policy.predict(z, flat, texts), z, flat).view(noise.shape)

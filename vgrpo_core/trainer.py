@@ -16,7 +16,7 @@ from .events import Evaluated, Listener, Metrics, Warned
 from .keys import prompt_indices, seed
 from .optimizer import Optimizer
 from .plan import load_prompts
-from .plugin import Prompt, Update
+from .plugin import Update
 from .recipe import Recipe
 from .rollout import Collected, Rollout, collect, draws
 from .scoring import Judge, load
@@ -105,8 +105,7 @@ class Trainer:
                 self.tell(Warned(f"{judge.source} left a gap: {failure}"))
             judge.failures.clear()
         means = {judge.label: line[f"eval/{judge.label}/mean"] for judge in judges}
-        shown: tuple[Prompt, ...] = rows.prompts[: len(drawn.images)]
-        self.tell(Evaluated(self.done, means, shown, drawn.images))
+        self.tell(Evaluated(self.done, means, rows.prompts[: len(drawn.images)], drawn.images))
         return line
 
     def describe(self) -> dict[str, Any]:

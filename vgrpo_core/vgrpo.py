@@ -5,7 +5,7 @@ R rows (samples), N pairs of time and noise, *D one latent.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, Self
+from typing import TYPE_CHECKING, Self
 
 from pydantic import Field, model_validator
 
@@ -16,8 +16,6 @@ if TYPE_CHECKING:
     from .policy import Policy
     from .rollout import Rollout
     from .surrogate import SurrogateUpdate
-
-Position = Annotated[float, Field(ge=0, le=1)]
 
 
 class VGRPO(Objective):
@@ -33,12 +31,12 @@ class VGRPO(Objective):
     shared: bool = Field(default=True, description="share pairs inside a group; false draws them for each sample")
     stratified: bool = Field(default=True, description="draw one time in each of equal segments; false draws uniformly")
     adaptive: bool = Field(default=True, description="divide the squared error by its detached mean absolute error")
-    span: tuple[Position, Position] = Field(default=(0.02, 1.0), description="part of the schedule to draw from; 0 is data")
+    span: tuple[float, float] = Field(default=(0.02, 1.0), description="part of the schedule to draw from; 0 is data")
 
     @model_validator(mode="after")
     def _rising(self) -> Self:
-        if self.span[0] >= self.span[1]:
-            raise ValueError(f"span must rise, such as [0.02, 1.0]; found {list(self.span)}")
+        if not 0 <= self.span[0] < self.span[1] <= 1:
+            raise ValueError(f"span must rise within 0 and 1, such as [0.02, 1.0]; found {list(self.span)}")
         return self
 
     @property

@@ -80,7 +80,9 @@ def check(recipe: RecipeArgument, overrides: Overrides = None) -> None:
     from vgrpo_core.plan import Plan
     from vgrpo_core.recipe import load
 
-    for line in Plan.of(load(shipped.find(recipe), overrides or [])).lines():
+    from .planned import lines
+
+    for line in lines(Plan.of(load(shipped.find(recipe), overrides or []))):
         typer.echo(line)
 
 

@@ -288,5 +288,5 @@ def test_a_failure_in_the_middle_of_an_update_keeps_the_iteration_before(go, end
         with pytest.raises(RuntimeError) as caught:
             go("run", monitor=True)
     assert held(tmp_path / "run") == ["000002"]
-    assert any("iteration 4 failed; iteration 2 is kept" in note for note in caught.value.__notes__)
+    assert any("failed after iteration 3; iteration 2 is kept" in note for note in caught.value.__notes__)
     assert end(go("run", resume=True, monitor=True)) == whole

@@ -1,0 +1,71 @@
+"""The recipe `words` as a user runs it, made short: the embedded pipeline, a real OCR engine, the command."""
+
+from __future__ import annotations
+
+import json
+import random
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+from safetensors.torch import load_file
+
+from vgrpo_core.recipe import load
+from vgrpo_core.trainer import Trainer
+
+WORDS = Path(__file__).parent.parent / "cli" / "vgrpo_cli" / "recipes" / "words.toml"
+SHORT = ("run.iterations=6", "prompts.count=5", "batch.prompts=2", "batch.group=3", "eval.every=2", "eval.prompts.count=4")
+
+
+def command(out, *more):
+    """Return the command of a short run: 2 of 5 prompts an iteration, so that an epoch ends inside iteration 3."""
+    sets = [word for override in SHORT for word in ("--set", override)]
+    return [sys.executable, "-m", "vgrpo_cli", "run", "words", "--out", str(out), *sets, *more]
+
+
+def ended(out):
+    """Return what a run ends with: weights, optimizer state and metrics, but for the clock."""
+    last = max((out / "checkpoints").iterdir())
+    lines = [json.loads(line) for line in (out / "metrics.jsonl").read_text().splitlines()]
+    return load_file(last / "weights.safetensors"), load_file(last / "optimizer.safetensors"), [line | {"seconds": 0} for line in lines]
+
+
+def same(one, other):
+    """Compare tensors by name, bit by bit."""
+    return one.keys() == other.keys() and all(torch.equal(one[name], other[name]) for name in one)
+
+
+@pytest.mark.slow
+def test_a_run_stopped_by_sigterm_and_resumed_is_bit_equal_to_one_that_was_not(tmp_path):
+    subprocess.run(command(tmp_path / "whole"), check=True, capture_output=True)
+    with subprocess.Popen(command(tmp_path / "parts"), stdout=subprocess.PIPE, text=True) as process:
+        after = f"iteration {random.randint(1, 4)}/6 "
+        next(line for line in process.stdout if line.startswith(after))
+        process.send_signal(signal.SIGTERM)
+        process.communicate(timeout=60)
+    assert process.returncode == 143
+    assert not (tmp_path / "parts" / "summary.json").exists()
+    subprocess.run(command(tmp_path / "parts", "--resume"), check=True, capture_output=True)
+    whole, parts = ended(tmp_path / "whole"), ended(tmp_path / "parts")
+    assert same(whole[0], parts[0])
+    assert same(whole[1], parts[1])
+    assert whole[2] == parts[2]
+    assert (tmp_path / "whole" / "before-after.png").stat().st_size > 1000
+
+
+def update(micro):
+    """Return the first update of the weights with micro-batches of `micro` rows."""
+    trainer = Trainer(load(WORDS, [*SHORT, f"batch.micro={micro}"]), torch.device("cpu"), lambda event: None)
+    before = {name: value.clone() for name, value in trainer.policy.state().items()}
+    trainer.train()
+    return torch.cat([(value - before[name]).flatten() for name, value in trainer.policy.state().items()])
+
+
+@pytest.mark.slow
+def test_micro_batches_of_1_3_and_8_rows_give_the_same_update_up_to_rounding():
+    whole = update(8)
+    for micro in (1, 3):
+        assert (update(micro) - whole).norm() < 1e-2 * whole.norm()  # Adam turns rounding of tiny gradients into whole steps
