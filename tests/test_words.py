@@ -29,8 +29,8 @@ def command(out, *more):
 def ended(out):
     """Return what a run ends with: weights, optimizer state and metrics, but for the clock."""
     last = max((out / "checkpoints").iterdir())
-    lines = [json.loads(line) for line in (out / "metrics.jsonl").read_text().splitlines()]
-    return load_file(last / "weights.safetensors"), load_file(last / "optimizer.safetensors"), [line | {"seconds": 0} for line in lines]
+    lines = [json.loads(line) | {"seconds": 0} for line in (out / "metrics.jsonl").read_text().splitlines()]
+    return load_file(last / "weights.safetensors"), load_file(last / "optimizer.safetensors"), lines
 
 
 def same(one, other):

@@ -27,6 +27,8 @@ class Advantages(NamedTuple):
     """bool [P, G]: whether any reward could judge the sample."""
     zero_std_fraction: float
     """Share of groups whose advantages are all zero."""
+    shares: dict[str, float]
+    """Each label's share of the variance that the advantages are made of; NaN where there is none."""
 
 
 def standardise(scores: Tensor, *, scale: Scale = "group") -> Tensor:
@@ -59,20 +61,15 @@ def combine(
     "sum_then_normalize" weighs the scores first, and a sample that lacks one of them is missing. A weight of 0 only watches.
     """
     used = {label: weight for label, weight in weights.items() if weight != 0}
-    if use == "normalize_then_sum":
-        parts = torch.stack([weight * standardise(scores[label], scale=scale) for label, weight in used.items()])
-        valid = parts.isfinite().any(0)
-        values = parts.nansum(0)
-    else:
-        values = standardise(sum_of({label: scores[label] for label in used}, used), scale=scale)
-        valid = values.isfinite()
-        values = values.where(valid, 0.0)
-    return Advantages(values, valid, (values == 0).all(1).double().mean().item())
-
-
-def sum_of(scores: Mapping[str, Tensor], weights: Mapping[str, float]) -> Tensor:
-    """Add weighted scores [P, G]; NaN where one of them is missing."""
-    return torch.stack([weights[label] * value.double() for label, value in scores.items()]).sum(0)
+    first = use == "normalize_then_sum"
+    single = [standardise(scores[label], scale=scale) if first else scores[label].double() for label in used]
+    parts = torch.stack([weight * part for weight, part in zip(used.values(), single, strict=True)])
+    values = parts.nansum(0).where(parts.isfinite().any(0), torch.nan) if first else standardise(parts.sum(0), scale=scale)
+    valid = values.isfinite()
+    values = values.where(valid, 0.0)
+    spread = (parts - parts.nanmean(2, keepdim=True)).square().nansum((1, 2))
+    shares = dict(zip(used, (spread / spread.sum()).tolist(), strict=True))
+    return Advantages(values, valid, (values == 0).all(1).double().mean().item(), shares)
 
 
 def soft_clip(values: Tensor, eta: float | None) -> Tensor:

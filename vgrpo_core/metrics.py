@@ -41,9 +41,10 @@ def of_scaled(scores: Mapping[str, Tensor], entries: Sequence[RewardEntry]) -> M
 
 
 def of_advantages(advantages: Advantages) -> Metrics:
-    """Give deviation, largest magnitude, the share of groups without signal and the count of samples nothing could judge."""
+    """Give deviation, largest magnitude, each reward's share, groups without signal and samples that nothing could judge."""
     valid = advantages.values[advantages.valid]
-    return {
+    shares: Metrics = {f"advantage/{label}/share": number(share) for label, share in advantages.shares.items()}
+    return shares | {
         "group/zero_std_fraction": advantages.zero_std_fraction,
         "advantage/std": number(valid.std(correction=0)) if len(valid) else None,
         "advantage/max_abs": number(valid.abs().max()) if len(valid) else None,

@@ -35,12 +35,9 @@ class Optimizer:
     """Hold the state that belongs to the trained parameters."""
 
     def __init__(self, recipe: Recipe, parameters: Mapping[str, nn.Parameter]) -> None:
-        options = recipe.optimizer
-        self.options, self.iterations = options, recipe.run.iterations
+        self.options, self.iterations, o = recipe.optimizer, recipe.run.iterations, recipe.optimizer
         self.names, self.parameters = list(parameters), list(parameters.values())
-        self.adamw = torch.optim.AdamW(
-            self.parameters, lr=options.lr, betas=options.betas, weight_decay=options.weight_decay, fused=True
-        )
+        self.adamw = torch.optim.AdamW(self.parameters, lr=o.lr, betas=o.betas, weight_decay=o.weight_decay, fused=True)
         self.refused = 0
 
     def step(self, iteration: int) -> Metrics:

@@ -92,7 +92,7 @@ def _failed(error: Exception, trainer: Trainer, folder: Folder) -> Exception:
     if not trainer.moved:
         checkpoint.save(folder.checkpoints, trainer.state(), keep=trainer.recipe.checkpoint.keep)
     kept = checkpoint.complete(folder.checkpoints)
-    where = f"failed after iteration {trainer.done}; {f'iteration {int(kept[-1].name)} is kept' if kept else 'nothing was kept yet'}"
+    where = f"failed after iteration {trainer.done}; " + (f"iteration {int(kept[-1].name)} is kept" if kept else "nothing is kept")
     if not isinstance(error, RunError):
         error.add_note(where)
         return error

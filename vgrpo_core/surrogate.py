@@ -99,12 +99,9 @@ class SurrogateUpdate:
 
     def pairs(self, rows: Tensor) -> pair.Pairs:
         """Draw the pairs of some rows: equal for a group where shared."""
-        keys = [self.rollout.key(row)[: 3 if self.options.shared else 4] for row in rows.tolist()]
-        made = pair.draw(
-            keys, self.options.pairs, shape=self.rollout.latents.shape[1:], times=self.times,
-            stratified=self.options.stratified, span=self.options.span,
-        )  # fmt: skip
-        device = self.rollout.latents.device
+        options, (shape, device) = self.options, (self.rollout.latents.shape[1:], self.rollout.latents.device)
+        keys = [self.rollout.key(row)[: 3 if options.shared else 4] for row in rows.tolist()]
+        made = pair.draw(keys, options.pairs, shape=shape, times=self.times, stratified=options.stratified, span=options.span)
         return pair.Pairs(made.times.to(device), made.noise.to(device))
 
     def _early(self) -> Tensor:

@@ -38,6 +38,7 @@ class Trainer:
         self.optimizer = Optimizer(recipe, self.policy.trainable())
         self.done, self.evaluations, self.seconds, self.idle = 0, 0, 0.0, 0
         self.line: Metrics = {"iteration": 0, "seconds": 0.0, "evaluations": 0}
+        self.warned = False
         self.moved = False  # whether the weights are no longer those of iteration `done`
 
     def train(self) -> Metrics:
@@ -75,6 +76,10 @@ class Trainer:
         line = metrics.of_scores(drawn.scores, prefix="reward") | metrics.of_scaled(scores, recipe.rewards)
         line |= metrics.of_advantages(advantages)
         self.idle = 0 if bool(advantages.values.any()) else self.idle + 1
+        if advantages.zero_std_fraction > 0.5 and not self.warned:
+            self.warned = True
+            share = f"{advantages.zero_std_fraction:.0%}"
+            self.tell(Warned(f"in {share} of the groups all rewards are equal: they teach nothing; raise batch.group"))
         if self.idle >= IDLE_LIMIT:
             raise RunError(f"every advantage was 0 in {IDLE_LIMIT} iterations: all rewards of a group are equal ({_means(line)})")
         return advantages, line

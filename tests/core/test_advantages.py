@@ -171,6 +171,18 @@ def test_r001_a_plain_sum_pushes_the_hard_reward_the_wrong_way():
     assert np.corrcoef(found, HARD)[0, 1] == pytest.approx(-0.41, abs=0.005)
 
 
+def test_r001_the_shares_of_the_variance_are_those_of_the_squared_weights():
+    found = combine({"easy": torch.tensor([EASY]), "hard": torch.tensor([HARD])}, {"easy": 3.0, "hard": 1.0})
+    assert found.shares == pytest.approx({"easy": 9 / 10, "hard": 1 / 10})
+
+
+def test_r001_the_shares_show_which_reward_a_plain_sum_follows():
+    rewards = {"easy": torch.tensor([EASY]), "hard": torch.tensor([HARD])}
+    found = combine(rewards, {"easy": 1.0, "hard": 1.0}, use="sum_then_normalize")
+    both = [np.var(EASY), np.var(HARD)]
+    assert list(found.shares.values()) == pytest.approx([value / sum(both) for value in both])
+
+
 def test_r003_a_reward_without_bounds_counts_as_much_as_one_of_zero_and_one():
     unbounded, binary = np.array([-3.0, 0.2, 7.5, 15.0]), np.array([0.0, 1.0, 1.0, 0.0])
     expected = sum((reward - reward.mean()) / reward.std() for reward in (unbounded, binary))
