@@ -40,7 +40,8 @@ class Diffusers(Backbone):
     def describe(self) -> str:
         """Say what will be loaded and trained."""
         trained = f"LoRA rank {self.lora.rank}" if self.lora else "all weights of the denoiser"
-        return f"{find(self.model).described}, {self.dtype}, training {trained}"
+        guidance = f"guidance_scale {self.call['guidance_scale']}" if "guidance_scale" in self.call else "no guidance"
+        return f"{find(self.model).described}, {self.dtype}, {guidance}, training {trained}"
 
     def load(self, device: torch.device) -> Policy:
         """Load the pipeline and return it as a policy."""
