@@ -16,7 +16,7 @@ from vgrpo_core.registry import Registry
 ROOT = Path(__file__).parent.parent
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
 SHIPPED = ROOT / "cli" / "vgrpo_cli" / "recipes"
-KINDS = {"toml", "toml fragment", "toml pyproject", "python", "python fragment", "text", "console"}
+KINDS = {"toml", "toml fragment", "toml pyproject", "python", "text", "console"}
 
 
 def blocks(kind):
@@ -69,11 +69,6 @@ def test_a_pyproject_in_the_docs_names_an_entry_point(text):
 def test_python_in_the_docs_runs(code, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     exec(compile(code, "docs", "exec"), {"__name__": "docs"})
-
-
-@pytest.mark.parametrize("code", blocks("python fragment"))
-def test_a_python_fragment_in_the_docs_compiles(code):
-    compile(code, "docs", "exec")
 
 
 @pytest.mark.parametrize("path", sorted(SHIPPED.glob("*.toml")), ids=lambda path: path.name)

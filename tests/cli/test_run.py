@@ -161,7 +161,7 @@ def test_a_fault_keeps_its_traceback_and_notes_but_shows_no_variables(started, f
     assert process.returncode == 1
     assert "Traceback" in err
     assert "ZeroDivisionError: division by zero" in err
-    assert "iteration 1 failed" in err
+    assert "failed after iteration 0" in err
     assert "hf_SECRET" not in err
 
 

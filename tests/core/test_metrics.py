@@ -64,6 +64,7 @@ def test_r018_the_spread_of_advantages_is_logged_and_their_mean_is_not():
         "advantage/std": pytest.approx(statistics.pstdev(valid)),
         "advantage/max_abs": 1,
         "advantage/missing": 2,
+        "advantage/a/share": 1,
     }
 
 
