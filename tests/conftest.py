@@ -9,6 +9,8 @@ import pytest
 from pydantic import BaseModel, ConfigDict, Field
 
 from vgrpo_core import Backbone, Objective, Prompt, Prompts, Reward, Sampler
+from vgrpo_core.plan import Plan
+from vgrpo_core.recipe import load
 from vgrpo_core.registry import Offer, Registry
 
 
@@ -165,6 +167,18 @@ def text() -> str:
 def registry() -> Registry:
     """One small plugin of each kind."""
     return Registry(tuple(Offer(kind, plugin.name, plugin, "small", "1.0") for plugin, kind in KINDS.items()))
+
+
+@pytest.fixture
+def plan(tmp_path, registry, text):
+    """Plan the recipe with overrides."""
+
+    def of(*overrides, ranks=1):
+        path = tmp_path / "words.toml"
+        path.write_text(text)
+        return Plan.of(load(path, overrides, registry), ranks)
+
+    return of
 
 
 @pytest.fixture

@@ -6,20 +6,6 @@ import pytest
 
 from vgrpo_cli.planned import lines
 from vgrpo_core import RecipeError
-from vgrpo_core.plan import Plan
-from vgrpo_core.recipe import load
-
-
-@pytest.fixture
-def plan(tmp_path, registry, text):
-    """Plan the recipe with overrides."""
-
-    def of(*overrides, ranks=1):
-        path = tmp_path / "words.toml"
-        path.write_text(text)
-        return Plan.of(load(path, overrides, registry), ranks)
-
-    return of
 
 
 def said(plan, piece):

@@ -5,20 +5,6 @@ import itertools
 import pytest
 
 from vgrpo_core import PluginError
-from vgrpo_core.plan import Plan
-from vgrpo_core.recipe import load
-
-
-@pytest.fixture
-def plan(tmp_path, registry, text):
-    """Plan the recipe with overrides."""
-
-    def of(*overrides, ranks=1):
-        path = tmp_path / "words.toml"
-        path.write_text(text)
-        return Plan.of(load(path, overrides, registry), ranks)
-
-    return of
 
 
 @pytest.mark.parametrize(("every", "written"), [(0, 1), (10, 2), (6, 4), (50, 1)])
