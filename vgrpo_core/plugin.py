@@ -65,6 +65,10 @@ class Backbone(Plugin):
         """Say in one line what `load` will load, without loading it."""
         return self.name
 
+    def verify(self, policy: Policy) -> list[str]:
+        """Hold a loaded policy against the model itself: one line a check that holds; a PluginError for one that does not."""
+        return []
+
 
 class Sampler(Plugin):
     """A way from noise to finished latents; it sees a function, never a model."""

@@ -75,15 +75,25 @@ def run(
 
 
 @app.command()
-def check(recipe: RecipeArgument, overrides: Overrides = None) -> None:
-    """Validate a recipe and print what it will load and cost. Nothing is loaded."""
+def check(
+    recipe: RecipeArgument,
+    overrides: Overrides = None,
+    deep: Annotated[bool, typer.Option("--deep", help="Load the model too, and hold it against its own pipeline.")] = False,
+) -> None:
+    """Validate a recipe and print what it will load and cost. Nothing is loaded, but for --deep."""
     from vgrpo_core.plan import Plan
     from vgrpo_core.recipe import load
 
     from .planned import lines
 
-    for line in lines(Plan.of(load(shipped.find(recipe), overrides or []))):
+    made = load(shipped.find(recipe), overrides or [])
+    for line in lines(Plan.of(made)):
         typer.echo(line)
+    if deep:
+        from .training import verify
+
+        for line in verify(made):
+            typer.echo(line)
 
 
 @app.command()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 import shlex
 from collections.abc import Mapping
@@ -108,11 +109,34 @@ def train(asked: Asked) -> int:
             raise
 
 
+def verify(recipe: Recipe) -> list[str]:
+    """Load the backbone and hold it against the model itself."""
+    _settle()
+    from vgrpo_core.run import pick_device
+
+    policy = recipe.backbone.load(pick_device(recipe.run.device))
+    return recipe.backbone.verify(policy) or [f'backbone "{recipe.backbone.name}" has no checks of its own']
+
+
 def _settle() -> None:
     """Set what libraries read from the environment when they are imported."""
+    if cores := granted_cores(Path("/sys/fs/cgroup/cpu.max")):
+        os.environ.setdefault("OMP_NUM_THREADS", str(cores))
     os.environ.setdefault("OMP_WAIT_POLICY", "passive")  # two pools of threads that spin slow each other down on few cores
     os.environ.setdefault("DIFFUSERS_VERBOSITY", "error")
     os.environ.setdefault("TRANSFORMERS_VERBOSITY", "error")
+
+
+def granted_cores(limit: Path) -> int:
+    """Return how many cores a container may use, or 0 without a limit.
+
+    Libraries count the machine's cores: in a container with 2 of 64 they would start 64 threads, which wait for each other.
+    """
+    try:
+        quota, period = limit.read_text().split()
+        return math.ceil(int(quota) / int(period))
+    except (OSError, ValueError):  # no control group, or "max"
+        return 0
 
 
 def _train(job: Job, interrupts: Interrupts) -> int:

@@ -49,6 +49,12 @@ class Diffusers(Backbone):
 
         return load(self, device)
 
+    def verify(self, policy: Policy) -> list[str]:
+        """Compare the policy with its pipeline: latents, outputs, a time for each row, gradients."""
+        from .verify import verify
+
+        return verify(policy)  # type: ignore[arg-type]
+
 
 @hookimpl
 def vgrpo_backbones() -> list[type[Backbone]]:

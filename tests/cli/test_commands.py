@@ -230,3 +230,9 @@ def test_a_wrong_command_line_is_no_traceback(vgrpo, arguments):
     assert (result.code, result.out) == (2, "")
     assert "Error: " in result.err
     assert "Traceback" not in result.err
+
+
+def test_a_deep_check_of_a_backbone_without_checks_says_so(vgrpo):
+    result = vgrpo("check", "toy.toml", "--deep")
+    assert (result.code, result.err) == (0, "")
+    assert result.out.splitlines()[-1] == 'backbone "toy" has no checks of its own'
