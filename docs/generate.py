@@ -94,12 +94,42 @@ def _curve(run: dict[str, Any]) -> str:
     return f"- `{' '.join(run['overrides'])}`, at iterations {iterations}: {'; '.join(curves)}"
 
 
+def families() -> str:
+    """Render the tested families of pipelines: what each needs of its own, and its default LoRA targets."""
+    known = json.loads((DOCS / "figures" / "families.json").read_text(encoding="utf-8"))
+    cells = [(row["family"], f"`{row['pipeline']}`", row["process"], "; ".join(row["exceptions"])) for row in known["families"]]
+    rows = [f"| {' | '.join(row)} |" for row in cells]
+    sharing: dict[str, list[str]] = {}
+    for row in known["families"]:
+        sharing.setdefault(", ".join(f"`{target}`" for target in row["targets"]), []).append(row["family"])
+    targets = [f"| {', '.join(names)} | {layers} |" for layers, names in sharing.items()]
+    head = ["| family | pipeline | network predicts | what it needs of its own |", "|---|---|---|---|"]
+    below = ["", "Default LoRA targets, in every block:", "", "| family | layers |", "|---|---|"]
+    return "\n".join([f"Tested with diffusers {known['diffusers']}.", "", *head, *rows, *below, *targets])
+
+
+def samplers() -> str:
+    """Render the errors of samplers on every family."""
+    families = json.loads((DOCS / "figures" / "samplers.json").read_text(encoding="utf-8"))
+    names = ["euler", "ddim", "dpmsolver++", "heun"]
+    counts = list(families["Stable Diffusion 3"]["euler"])
+    head = ["family", *(f"{name}: {' / '.join(counts)}" for name in names)]
+    rows = [[family, *(_errors(found.get(name, {})) for name in names)] for family, found in families.items()]
+    return "\n".join(f"| {' | '.join(cells)} |" for cells in [head, ["---"] * len(head), *rows])
+
+
+def _errors(found: dict[str, float]) -> str:
+    return " / ".join(f"{error:.4f}" for error in found.values())
+
+
 PARTS = {
+    "samplers.md": ("errors", samplers),
     "recipe.md": ("keys", keys),
     "plugins.md": ("hooks", hooks),
     "options.md": ("options", options),
     "cli.md": ("help", commands),
     "words.md": ("words", words),
+    "families.md": ("families", families),
 }
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, field_validator
 
 from vgrpo_core import Backbone, hookimpl
 
@@ -32,16 +32,34 @@ class Diffusers(Backbone):
     name = "diffusers"
 
     model: str = Field(min_length=1, description='hub id, local folder, or "builtin:glyphs"')
-    dtype: Literal["float32", "bfloat16", "float16"] = Field(default="float32", description="precision of what is not trained")
+    dtype: Literal["float32", "bfloat16"] = Field(default="float32", description="precision of what is not trained, VAE excepted")
     lora: LoRA | None = Field(default=None, description="rank, alpha, targets; without it all weights are trained")
     size: tuple[int, int] | None = Field(default=None, description="height and width in pixels; default: the pipeline's own")
     call: dict[str, Any] = Field(default_factory=dict, description="further arguments of the pipeline's call")
+    gradient_checkpointing: bool = Field(default=False, description="compute blocks again in the backward pass, for less memory")
+    compile: bool = Field(default=False, description="compile the denoiser's repeated blocks, or all of it where it names none")
+    attention: str | None = Field(default=None, description='attention backend of diffusers, such as "_native_cudnn"')
+    offload: bool = Field(default=False, description="keep text encoders and VAE on the CPU while they are idle")
+
+    @field_validator("dtype", mode="before")
+    @classmethod
+    def _wide(cls, value: Any) -> Any:
+        if value == "float16":
+            raise ValueError("float16 can't hold the gradients of a real batch: all of them round to 0; use bfloat16 or float32")
+        return value
 
     def describe(self) -> str:
         """Say what will be loaded and trained."""
         trained = f"LoRA rank {self.lora.rank}" if self.lora else "all weights of the denoiser"
-        guidance = f"guidance_scale {self.call['guidance_scale']}" if "guidance_scale" in self.call else "no guidance"
+        scales = [f"{name} {self.call[name]}" for name in ("guidance_scale", "true_cfg_scale") if name in self.call]
+        guidance = ", ".join(scales) or "no guidance"
         return f"{find(self.model).described}, {self.dtype}, {guidance}, training {trained}"
+
+    def memory(self) -> list[str]:
+        """Say how much memory weights, gradients and optimizer take, in lines of text, without loading any weights."""
+        from .memory import lines
+
+        return lines(self)
 
     def load(self, device: torch.device) -> Policy:
         """Load the pipeline and return it as a policy."""
@@ -50,10 +68,10 @@ class Diffusers(Backbone):
         return load(self, device)
 
     def verify(self, policy: Policy) -> list[str]:
-        """Compare the policy with its pipeline: latents, outputs, a time for each row, gradients."""
+        """Compare the policy with its pipeline: latents, outputs, a time for each row, gradients; say what memory it takes."""
         from .verify import verify
 
-        return verify(policy)  # type: ignore[arg-type]
+        return [*verify(policy), *self.memory()]  # type: ignore[arg-type]
 
 
 @hookimpl

@@ -11,7 +11,16 @@ from torch import Tensor
 
 LIMIT = 512  # prompts kept; the one not used for longest goes first
 
-Row = tuple[Tensor | None, ...]
+Part = Tensor | list[Tensor] | None
+Row = tuple[Part, ...]
+
+
+class Uneven(Exception):
+    """Raised for prompts that no one call can hold, because their embeddings differ in shape; `groups` are the rows that fit."""
+
+    def __init__(self, groups: list[list[int]]) -> None:
+        super().__init__(f"rows {groups} do not fit in one call")
+        self.groups = groups
 
 
 class Embeddings:
@@ -23,13 +32,18 @@ class Embeddings:
 
     @torch.no_grad()
     def __call__(self, *args: Any, **kwargs: Any) -> Row:
-        """Encode prompts one by one where they are new, and join the rows as one call would have."""
+        """Encode prompts one by one where they are new, and join the rows as one call would have; raises Uneven."""
         arguments = self.signature.bind(*args, **kwargs).arguments
-        prompts: list[str] = list(arguments["prompt"])
+        prompts: list[str] = [arguments["prompt"]] if isinstance(arguments["prompt"], str) else list(arguments["prompt"])
         rest = {key: value for key, value in arguments.items() if key != "prompt"}
         own = [{key: _own(value, row, len(prompts)) for key, value in rest.items()} for row in range(len(prompts))]
         rows = [self._row(prompt, each) for prompt, each in zip(prompts, own, strict=True)]
-        return tuple(None if part[0] is None else torch.cat(part) for part in zip(*rows, strict=True))
+        groups: dict[Any, list[int]] = {}
+        for index, row in enumerate(rows):
+            groups.setdefault(tuple(getattr(part, "shape", None) for part in row), []).append(index)
+        if len(groups) > 1:
+            raise Uneven(list(groups.values()))
+        return tuple(map(_joined, zip(*rows, strict=True)))
 
     def _row(self, prompt: str, rest: dict[str, Any]) -> Row:
         key = (prompt, repr(sorted(rest.items())))
@@ -39,6 +53,14 @@ class Embeddings:
         if len(self.rows) > LIMIT:
             self.rows.popitem(last=False)
         return self.rows[key]
+
+
+def _joined(parts: tuple[Any, ...]) -> Part:
+    """Join one part of all rows: lists end to end, tensors along the first axis that has one row; others belong to all rows."""
+    if isinstance(parts[0], list):
+        return [each for part in parts for each in part]
+    axis = parts[0].shape.index(1) if isinstance(parts[0], Tensor) and 1 in parts[0].shape else None
+    return parts[0] if axis is None else torch.cat(parts, axis)
 
 
 def _own(value: Any, row: int, rows: int) -> Any:

@@ -12,8 +12,12 @@ from torch import nn
 from vgrpo_core import PluginError
 from vgrpo_core.errors import nearest
 
+from .exceptions import exception
 from .lora import add_lora
-from .policy import PipelinePolicy, denoiser
+from .memory import place
+from .network import prepare
+from .policy import PipelinePolicy, denoisers
+from .precision import dtypes, keep_float32
 from .source import find
 
 if TYPE_CHECKING:
@@ -23,19 +27,23 @@ OURS = (
     "self", "prompt", "num_images_per_prompt", "latents", "generator", "num_inference_steps", "output_type", "return_dict",
     "height", "width",
 )  # fmt: skip
+SCALES = ("guidance_scale", "true_cfg_scale")
 
 
 def load(options: Diffusers, device: torch.device) -> PipelinePolicy:
     """Return the policy that `options` describe, on `device`; it has drawn noise once, to hear now what the pipeline refuses."""
     dtype: torch.dtype = getattr(torch, options.dtype)
-    pipe = pretrained(options.model, dtype).to(device)
+    pipe = pretrained(options.model, dtype, adapted=options.lora is not None)
     pipe.set_progress_bar_config(disable=True)
+    place(pipe, device, offload=options.offload)
+    keep_float32(pipe, device)
     freeze(pipe)
-    module = denoiser(pipe)[1]
-    if options.lora:
-        add_lora(module, options.lora)
-    else:
-        module.requires_grad_(True).float()
+    for module in denoisers(pipe).values():
+        if options.lora:
+            add_lora(module, options.lora)
+        else:
+            module.requires_grad_(True).float()
+        prepare(module, options)
     policy = PipelinePolicy(pipe, arguments(options, type(pipe)), dtype)
     try:
         policy.noise([""], [torch.Generator()])
@@ -45,7 +53,7 @@ def load(options: Diffusers, device: torch.device) -> PipelinePolicy:
     return policy
 
 
-def pretrained(model: str, dtype: torch.dtype) -> Any:
+def pretrained(model: str, dtype: torch.dtype, *, adapted: bool) -> Any:
     """Load a pipeline from a hub id, a folder or a package; components that it lacks are passed as None, as diffusers wants."""
     from diffusers import DiffusionPipeline
     from diffusers.utils import logging as diffusers_logging
@@ -57,7 +65,7 @@ def pretrained(model: str, dtype: torch.dtype) -> Any:
     try:
         config = DiffusionPipeline.load_config(source.name)
         absent = {name: None for name, value in config.items() if isinstance(value, list | tuple) and not any(value)}
-        return DiffusionPipeline.from_pretrained(source.name, dtype=dtype, **absent)  # type: ignore[no-untyped-call]
+        return DiffusionPipeline.from_pretrained(source.name, dtype=dtypes(dtype, config, adapted=adapted), **absent)  # type: ignore[no-untyped-call]
     except (OSError, ValueError, AttributeError, ImportError) as error:
         why = str(error).strip() or type(error).__name__
         fix = "" if Path(source.name).is_dir() else "check the name and the connection; a gated model needs `hf auth login`"
@@ -79,5 +87,5 @@ def arguments(options: Diffusers, pipeline: type) -> dict[str, Any]:
         hints = [f'call argument "{name}"{nearest(name, set(known) - set(OURS))}' for name in unknown]
         raise PluginError("\n".join(hints), f"{pipeline.__name__} does not take it, or vgrpo sets it itself")
     size = dict(zip(("height", "width"), options.size, strict=True)) if options.size else {}
-    guidance = {"guidance_scale": 1.0} if "guidance_scale" in known else {}
-    return {**guidance, **size, **options.call}
+    scales = [name for name in SCALES if name in known and known[name].default is not None]
+    return {**dict.fromkeys(scales, 1.0), **exception(pipeline).call, **size, **options.call}

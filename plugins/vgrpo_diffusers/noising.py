@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -11,6 +12,7 @@ from vgrpo_core import PluginError, Process, Schedule
 from vgrpo_core.errors import nearest
 from vgrpo_core.process import STEPS, Prediction
 
+Told = Callable[[Tensor], Tensor]
 PREDICTIONS: dict[str, Prediction] = {"epsilon": "epsilon", "v_prediction": "v", "sample": "sample"}
 
 
@@ -34,12 +36,14 @@ def process_of(scheduler: Any) -> Process:
     return Process(PREDICTIONS[kind], scheduler.alphas_cumprod.double())
 
 
-def schedule_of(scheduler: Any, process: Process, steps: int) -> Schedule:
+def schedule_of(scheduler: Any, process: Process, steps: int, told: Told = lambda times: times) -> Schedule:
     """Read the times of a scheduler that was asked for `steps`: float32 [steps + 1], ending at clean data.
+
+    `told` turns times into the timestep / 1000 that a network is told of them.
 
     A time that a higher-order scheduler visits twice in a row counts once; other times than asked for are a PluginError.
     """
-    visited = flow_times(scheduler) if process.alphas_cumprod is None else diffusion_times(scheduler)
+    visited = flow_times(scheduler, told) if process.alphas_cumprod is None else diffusion_times(scheduler)
     times = torch.unique_consecutive(visited)
     name, fix = type(scheduler).__name__, "save the pipeline with FlowMatchEulerDiscreteScheduler or, for diffusion, DDIMScheduler"
     if len(times) != steps + 1:
@@ -49,11 +53,11 @@ def schedule_of(scheduler: Any, process: Process, steps: int) -> Schedule:
     return Schedule(times, process, dict(scheduler.config))
 
 
-def flow_times(scheduler: Any) -> Tensor:
+def flow_times(scheduler: Any, told: Told = lambda times: times) -> Tensor:
     """Return the scheduler's sigmas, shift included; t = sigma is what `Process` means by time."""
     sigmas: Tensor = scheduler.sigmas.float().cpu()
     timesteps = scheduler.timesteps.float().cpu()
-    if len(sigmas) != len(timesteps) + 1 or not torch.allclose(timesteps, sigmas[:-1] * STEPS, atol=1.0):
+    if len(sigmas) != len(timesteps) + 1 or not torch.allclose(timesteps, told(sigmas[:-1]).float() * STEPS, atol=1.0):
         raise PluginError(f"{type(scheduler).__name__}: its timesteps are not its sigmas times {STEPS}")
     return sigmas
 

@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from vgrpo_diffusers.embeddings import LIMIT, Embeddings
+from vgrpo_diffusers.embeddings import LIMIT, Embeddings, Uneven
 
 
 @pytest.fixture
@@ -104,3 +104,31 @@ def test_embeddings_carry_no_gradient(tiny):
     policy = tiny.policy()
     policy.pipe.text_encoder.requires_grad_(True)
     assert not any(value.requires_grad for value in tiny.embeddings(policy.pipe, ["a"]).values())
+
+
+def test_lists_join_end_to_end_and_what_has_no_row_is_shared():
+    """Z-Image returns a list of texts; FLUX positions that belong to no row; HiDream layers before rows."""
+    positions = torch.zeros(5, 3)
+
+    def encode_prompt(prompt):
+        layers = torch.tensor([float(len(text)) for text in prompt]).view(1, -1, 1).expand(4, -1, 2)
+        return [torch.ones(len(text), 2) for text in prompt], positions, layers
+
+    texts, shared, layers = Embeddings(encode_prompt)(["a", "bcd"])
+    assert [len(text) for text in texts] == [1, 3]
+    assert shared is positions
+    assert torch.equal(layers, encode_prompt(["a", "bcd"])[2])
+
+
+def test_one_text_alone_is_one_prompt(encoder):
+    assert torch.equal(Embeddings(encoder)("abc")[0], torch.tensor([[3.0, 0, 0]]))
+    assert encoder.seen == ["abc"]
+
+
+def test_prompts_of_other_lengths_are_told_apart():
+    def encode_prompt(prompt):
+        return (torch.stack([torch.ones(len(text)) for text in prompt]),)
+
+    with pytest.raises(Uneven) as caught:
+        Embeddings(encode_prompt)(["a", "bcd", "c", "def"])
+    assert caught.value.groups == [[0, 2], [1, 3]]

@@ -50,7 +50,7 @@ def test_all_weights_of_the_denoiser_are_trained_without_lora(tiny):
 def test_what_is_trained_is_float32_and_the_rest_as_asked(tiny, options):
     policy = tiny.policy(dtype="bfloat16", **options)
     assert {p.dtype for p in policy.trainable().values()} == {torch.float32}
-    assert policy.pipe.vae.dtype == policy.pipe.text_encoder.dtype == torch.bfloat16
+    assert (policy.pipe.vae.dtype, policy.pipe.text_encoder.dtype) == (torch.float32, torch.bfloat16)
     frozen = {p.dtype for p in policy.module.parameters() if not p.requires_grad}
     assert frozen == ({torch.bfloat16} if options else set())
 

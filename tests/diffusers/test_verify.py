@@ -42,8 +42,17 @@ def test_an_output_that_takes_one_time_for_all_rows_is_refused(sd3_tiny):
         verify(policy)
 
 
-def test_a_parameter_that_no_gradient_reaches_is_named(sd3_tiny):
+def test_a_parameter_that_no_gradient_reaches_though_it_matters_is_named(sd3_tiny):
     policy = sd3_tiny.policy()
-    policy.module.register_parameter("idle", torch.nn.Parameter(torch.zeros(2)))
+    right, idle = policy.output, torch.nn.Parameter(torch.zeros(1))
+    policy.module.register_parameter("idle", idle)
+    policy.output = lambda z, t, prompts: right(z, t, prompts) + idle.detach()
     with pytest.raises(PluginError, match=r"no gradient reaches 1 of \d+ trained parameters\n  idle"):
         verify(policy)
+    assert idle.item() == 0
+
+
+def test_a_parameter_that_changes_nothing_needs_no_gradient(sd3_tiny):
+    policy = sd3_tiny.policy()
+    policy.module.register_parameter("idle", torch.nn.Parameter(torch.zeros(2)))
+    assert verify(policy)[-1].endswith("but 1, which change nothing")
