@@ -7,10 +7,12 @@ rewards and the optimizer's steps, called directly; and `Trainer.train`. What an
 from __future__ import annotations
 
 import argparse
+import json
 import os
 import statistics
 import time
 from collections.abc import Callable
+from pathlib import Path
 
 os.environ.setdefault("OMP_WAIT_POLICY", "passive")
 
@@ -20,6 +22,8 @@ from vgrpo_cli.shipped import find
 from vgrpo_core import Samples
 from vgrpo_core.recipe import load
 from vgrpo_core.trainer import Trainer
+
+FIGURES = Path(__file__).parent.parent / "docs" / "figures" / "overhead.json"
 
 
 class Bare:
@@ -100,6 +104,7 @@ def main() -> None:
     parser.add_argument("recipe", nargs="?", default="words")
     parser.add_argument("--set", action="append", default=[], metavar="KEY=VALUE")
     parser.add_argument("--rounds", type=int, default=7)
+    parser.add_argument("--save", action="store_true", help="keep the figures for docs/performance.md")
     asked = parser.parse_args()
     trainer = Trainer(load(find(asked.recipe), asked.set), torch.device("cpu"), lambda event: None)
     bare = Bare(trainer)
@@ -110,10 +115,12 @@ def main() -> None:
         parts.append(bare.iterate())
         whole.append(timed(trainer.train)[0])
     medians = {name: statistics.median(part[name] for part in parts) for name in parts[0]}
+    medians |= {"all bare calls": sum(medians.values()), "iteration": statistics.median(whole)}
     for name, seconds in medians.items():
-        print(f"{name:10} {seconds:8.3f} s")
-    total, iteration = sum(medians.values()), statistics.median(whole)
-    print(f"{'bare':10} {total:8.3f} s\n{'iteration':10} {iteration:8.3f} s, {iteration / total - 1:+.1%}")
+        print(f"{name:16} {seconds:8.3f} s")
+    print(f"{medians['iteration'] / medians['all bare calls'] - 1:+.1%}")
+    if asked.save:
+        FIGURES.write_text(json.dumps({name: round(seconds, 3) for name, seconds in medians.items()}, indent=1) + "\n")
 
 
 if __name__ == "__main__":

@@ -122,7 +122,16 @@ def _errors(found: dict[str, float]) -> str:
     return " / ".join(f"{error:.4f}" for error in found.values())
 
 
+def overhead() -> str:
+    """Render what an iteration takes beyond the calls that it is made of."""
+    found = json.loads((DOCS / "figures" / "overhead.json").read_text(encoding="utf-8"))
+    rows = [f"| {name} | {seconds:.3f} |" for name, seconds in found.items()]
+    more = found["iteration"] / found["all bare calls"] - 1
+    return "\n".join(["| | seconds |", "| --- | --- |", *rows, f"| more than the bare calls | {more:.1%} |"])
+
+
 PARTS = {
+    "performance.md": ("overhead", overhead),
     "samplers.md": ("errors", samplers),
     "recipe.md": ("keys", keys),
     "plugins.md": ("hooks", hooks),
