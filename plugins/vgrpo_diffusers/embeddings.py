@@ -36,14 +36,21 @@ class Embeddings:
         arguments = self.signature.bind(*args, **kwargs).arguments
         prompts: list[str] = [arguments["prompt"]] if isinstance(arguments["prompt"], str) else list(arguments["prompt"])
         rest = {key: value for key, value in arguments.items() if key != "prompt"}
-        own = [{key: _own(value, row, len(prompts)) for key, value in rest.items()} for row in range(len(prompts))]
-        rows = [self._row(prompt, each) for prompt, each in zip(prompts, own, strict=True)]
+        rows = self._rows(prompts, rest)
         groups: dict[Any, list[int]] = {}
         for index, row in enumerate(rows):
             groups.setdefault(tuple(getattr(part, "shape", None) for part in row), []).append(index)
         if len(groups) > 1:
             raise Uneven(list(groups.values()))
         return tuple(map(_joined, zip(*rows, strict=True)))
+
+    def _rows(self, prompts: list[str], rest: dict[str, Any]) -> list[Row]:
+        """Look up each row; the rows of one prompt are one, unless another argument has a text for each row."""
+        if any(_own(value, 0, len(prompts)) is not value for value in rest.values()):
+            own = [{key: _own(value, row, len(prompts)) for key, value in rest.items()} for row in range(len(prompts))]
+            return [self._row(prompt, each) for prompt, each in zip(prompts, own, strict=True)]
+        found = {prompt: self._row(prompt, rest) for prompt in dict.fromkeys(prompts)}
+        return [found[prompt] for prompt in prompts]
 
     def _row(self, prompt: str, rest: dict[str, Any]) -> Row:
         key = (prompt, repr(sorted(rest.items())))
