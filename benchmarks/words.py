@@ -13,6 +13,8 @@ import tempfile
 import time
 from pathlib import Path
 
+from vgrpo_core.folder import evaluated
+
 FIGURES = Path(__file__).parent.parent / "docs" / "figures" / "words.json"
 RUNS = [["run.seed=0"], ["run.seed=1"], ["run.seed=2"], ["run.seed=0", "run.iterations=60"]]
 
@@ -26,15 +28,11 @@ def measure(overrides: list[str]) -> dict:
         subprocess.run([sys.executable, "-m", "vgrpo_cli", "run", "words", "--out", str(out), *sets], check=True)
         wall = time.monotonic() - start
         lines = [json.loads(line) for line in (out / "metrics.jsonl").read_text().splitlines()]
-        curve = {label: [[line["iteration"], line[f"eval/{label}/mean"]] for line in lines if f"eval/{label}/mean" in line] for label in labels(lines)}
         versions = json.loads((out / "manifest.json").read_text())["versions"]
         summary = json.loads((out / "summary.json").read_text())
+    judged = [(line["iteration"], evaluated(line)) for line in lines if evaluated(line)]
+    curve = {label: [[iteration, means[label]] for iteration, means in judged] for label in summary["start"]}
     return {"overrides": overrides, "wall_seconds": round(wall, 1), "cores": os.cpu_count(), "torch": versions["torch"], "curve": curve, **summary}
-
-
-def labels(lines: list[dict]) -> list[str]:
-    """Return the labels that were evaluated."""
-    return [key.split("/")[1] for key in lines[0] if key.startswith("eval/") and key.endswith("/mean")]
 
 
 if __name__ == "__main__":

@@ -74,7 +74,7 @@ class Folder:
         The best of a label is its highest mean, or its lowest where its weight is negative.
         """
         lines = self.lines()
-        held_out = [_evaluated(line) for line in lines if _evaluated(line)]
+        held_out = [evaluated(line) for line in lines if evaluated(line)]
         best = {label: _best([scores.get(label) for scores in held_out], weights.get(label, 1.0)) for label in held_out[0]}
         last = {key: lines[-1][key] for key in ("seconds", "evaluations")}
         summary = {"start": held_out[0], "final": held_out[-1], "best": best, "iterations": lines[-1]["iteration"], **last}
@@ -95,7 +95,8 @@ def manifest(recipe: Recipe, backbone: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-def _evaluated(line: Metrics) -> dict[str, float | None]:
+def evaluated(line: Metrics) -> dict[str, float | None]:
+    """Return the held-out means in a line of metrics.jsonl, by label."""
     means = {key: value for key, value in line.items() if key.startswith("eval/") and key.endswith("/mean")}
     return {key.removeprefix("eval/").removesuffix("/mean"): value for key, value in means.items()}
 

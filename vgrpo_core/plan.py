@@ -46,26 +46,27 @@ class Plan:
     @property
     def micro(self) -> int:
         """Count the samples in a micro-batch of the update."""
-        return max(1, self.recipe.batch.micro // self.recipe.objective.rows_per_sample)
+        return self.recipe.objective.samples_in(self.recipe.batch.micro)
 
     @property
     def rounds(self) -> int:
         """Count the evaluations of held-out prompts: at the start, every so often, and at the end."""
-        return len({0, *self._moments(self.recipe.eval.every)})
+        return len({0, *moments(self.recipe.eval.every, self.recipe.run.iterations)})
 
     @property
     def checkpoints(self) -> int:
         """Count the checkpoints that are written."""
-        return len(self._moments(self.recipe.checkpoint.every))
-
-    def _moments(self, every: int) -> set[int]:
-        end = self.recipe.run.iterations
-        return {end, *(range(every, end, every) if every else ())}
+        return len(moments(self.recipe.checkpoint.every, self.recipe.run.iterations))
 
     def silent(self, share: float) -> float:
         """Return the share of groups without signal from a 0/1 reward that `share` of all images earn."""
         group = self.recipe.batch.group
         return share**group + (1 - share) ** group
+
+
+def moments(every: int, end: int) -> set[int]:
+    """Return the iterations in which something is due: the multiples of `every`, none where it is 0, and always the last."""
+    return {end, *(range(every, end, every) if every else ())}
 
 
 def load_prompts(prompts: Prompts) -> tuple[Prompt, ...]:

@@ -121,6 +121,10 @@ class Objective(Plugin):
     def rows_per_sample(self) -> int:
         """Count the network rows that one sample fills in an update's micro-batch."""
 
+    def samples_in(self, micro: int) -> int:
+        """Count the samples that fit an update's micro-batch of `micro` rows; never none."""
+        return max(1, micro // self.rows_per_sample)
+
     @abstractmethod
     def start(self, policy: Policy, rollout: Rollout, micro: int) -> Update:
         """Prepare the gradient steps of one rollout, at most `micro` samples at a time."""

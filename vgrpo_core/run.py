@@ -12,6 +12,7 @@ from . import checkpoint
 from .errors import RunError
 from .events import Iterated, Listener, Saved, Started
 from .folder import Folder, manifest
+from .plan import moments
 from .recipe import Recipe
 from .trainer import Trainer
 
@@ -60,9 +61,8 @@ def _loop(trainer: Trainer, folder: Folder, listener: Listener, stop: Stop) -> N
     while trainer.done < recipe.run.iterations:
         trainer.train()
         _record(trainer, folder, listener)
-        last = trainer.done == recipe.run.iterations
-        stopping = not last and stop()
-        if last or stopping or _due(trainer.done, recipe.checkpoint.every):
+        stopping = trainer.done < recipe.run.iterations and stop()
+        if stopping or trainer.done in moments(recipe.checkpoint.every, recipe.run.iterations):
             _save(trainer, folder, listener)
         if stopping:
             raise Stopped(f"stopped after iteration {trainer.done} of {recipe.run.iterations}")
@@ -71,15 +71,11 @@ def _loop(trainer: Trainer, folder: Folder, listener: Listener, stop: Stop) -> N
 def _record(trainer: Trainer, folder: Folder, listener: Listener) -> None:
     """Evaluate where it is due and write the line of the iteration."""
     line, recipe = trainer.line, trainer.recipe
-    if trainer.done in (0, recipe.run.iterations) or _due(trainer.done, recipe.eval.every):
+    if trainer.done in {0, *moments(recipe.eval.every, recipe.run.iterations)}:
         line = line | trainer.evaluate()
     folder.append(line)
     if trainer.done:
         listener(Iterated(line))
-
-
-def _due(iteration: int, every: int) -> bool:
-    return every > 0 and iteration % every == 0
 
 
 def _save(trainer: Trainer, folder: Folder, listener: Listener) -> None:

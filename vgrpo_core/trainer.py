@@ -60,7 +60,7 @@ class Trainer:
         advantages, line = self.compare(drawn)
         values, valid = advantages.values.flatten().float(), advantages.valid.flatten()
         rollout = Rollout(recipe.run.seed, iteration, batch.group, rows.prompts, drawn.latents, values, valid)
-        samples = max(1, batch.micro // recipe.objective.rows_per_sample)
+        samples = recipe.objective.samples_in(batch.micro)
         update = recipe.objective.start(self.policy, rollout, samples)
         for step in range(recipe.objective.steps):
             line |= self.step(update, step, iteration, samples)

@@ -77,11 +77,9 @@ class Job:
         """Return how a resumed run was judged at iteration 0, by label."""
         if self.place:
             return {}
-        from vgrpo_core.folder import Folder
+        from vgrpo_core.folder import Folder, evaluated
 
-        line = next(iter(Folder(self.path).lines()), {})
-        parts = {key: key.split("/") for key in line}
-        return {part[1]: line[key] for key, part in parts.items() if part[0] == "eval" and part[-1] == "mean"}
+        return evaluated(next(iter(Folder(self.path).lines()), {}))
 
     def finished(self) -> int:
         """Return how many iterations a resumed run has done if there is nothing left to do, else 0."""
