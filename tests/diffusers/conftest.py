@@ -115,6 +115,12 @@ class Tiny:
         given = {"model": str(self.folder), "size": self.size, "call": call, **options}
         return Diffusers(**given).load(torch.device("cpu"))
 
+    def perturbed(self, **options: Any) -> PipelinePolicy:
+        """The policy with its trained weights moved, the same way every time, so that adapters are not the identity."""
+        policy, generator = self.policy(**options), torch.Generator().manual_seed(5)
+        policy.restore({name: p + 0.1 * torch.randn(p.shape, generator=generator) for name, p in policy.state().items()})
+        return policy
+
     def pipe(self) -> Any:
         absent = {"text_encoder_3": None, "tokenizer_3": None} if self.folder.name == "glyphs" else {}
         pipe = diffusers.DiffusionPipeline.from_pretrained(self.folder, **absent)

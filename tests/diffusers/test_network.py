@@ -22,13 +22,6 @@ def generators(rows=3):
     return [torch.Generator().manual_seed(row) for row in range(rows)]
 
 
-def perturb(policy):
-    """Move the trained weights, the same way for every policy, so that adapters are not the identity."""
-    generator = torch.Generator().manual_seed(5)
-    policy.restore({name: p + 0.1 * torch.randn(p.shape, generator=generator) for name, p in policy.state().items()})
-    return policy
-
-
 def gradients(policy):
     z = policy.noise(PROMPTS, generators())
     policy.predict(z, TIMES, PROMPTS).square().mean().backward()
@@ -50,7 +43,7 @@ def passes(policy):
 
 @pytest.mark.parametrize("options", MODES)
 def test_gradients_with_checkpointing_are_those_without(tiny, options):
-    plain, saving = (perturb(tiny.policy(gradient_checkpointing=on, **options)) for on in (False, True))
+    plain, saving = (tiny.perturbed(gradient_checkpointing=on, **options) for on in (False, True))
     counts = [passes(policy) for policy in (plain, saving)]
     expected, found = gradients(plain), gradients(saving)
     assert list(map(len, counts)) == [1, 2]
@@ -152,9 +145,9 @@ def compiled(module):
 
 @pytest.mark.parametrize("options", [{}, LORA])
 def test_a_compiled_network_gives_the_same_gradients_under_the_same_names(sd3_tiny, monkeypatch, options):
-    expected = gradients(perturb(sd3_tiny.policy(**options)))
+    expected = gradients(sd3_tiny.perturbed(**options))
     monkeypatch.setattr(torch, "compile", functools.partial(torch.compile, backend="eager"))  # captured, no compiler run
-    policy = perturb(sd3_tiny.policy(compile=True, **options))
+    policy = sd3_tiny.perturbed(compile=True, **options)
     found = gradients(policy)
     assert compiled(policy.module) == {"SD3Transformer2DModel"}  # it names no repeated blocks
     assert found.keys() == expected.keys()

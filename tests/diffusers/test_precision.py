@@ -16,13 +16,6 @@ def generators(rows=3):
     return [torch.Generator().manual_seed(row) for row in range(rows)]
 
 
-def perturb(policy):
-    """Move the trained weights, the same way for every policy, so that adapters are not the identity."""
-    generator = torch.Generator().manual_seed(5)
-    policy.restore({name: p + 0.1 * torch.randn(p.shape, generator=generator) for name, p in policy.state().items()})
-    return policy
-
-
 def gradient(policy, scale=1.0):
     """Return the gradient of a mean square, times `scale`, as one vector."""
     z = policy.noise(PROMPTS, generators())
@@ -118,14 +111,14 @@ def test_embeddings_made_inside_a_prediction_are_those_of_the_pipeline_in_that_p
 
 @pytest.mark.parametrize("options", [{}, LORA])
 def test_gradients_of_half_precision_are_near_those_of_full_precision(tiny, options):
-    full, half = (gradient(perturb(tiny.policy(**options, **precision))) for precision in ({}, HALF))
+    full, half = (gradient(tiny.perturbed(**options, **precision)) for precision in ({}, HALF))
     assert half.dtype == torch.float32
     assert 0 < (half - full).norm() < 0.1 * full.norm()
 
 
 @pytest.mark.parametrize("options", [HALF, HALF | LORA])
 def test_three_steps_keep_weights_and_moments_in_float32_and_lose_no_small_step(tiny, options):
-    policy = perturb(tiny.policy(**options))
+    policy = tiny.perturbed(**options)
     before = {name: value.clone() for name, value in policy.state().items()}
     optimizer = torch.optim.AdamW(policy.trainable().values(), lr=1e-6, weight_decay=0.0)
     for _ in range(3):
@@ -148,7 +141,7 @@ def test_float16_is_refused_with_the_reason():
 
 @pytest.mark.parametrize(("dtype", "lost"), [(torch.float16, True), (torch.bfloat16, False)])
 def test_the_gradients_of_a_real_batch_round_to_zero_in_float16_only(sd3_tiny, dtype, lost):
-    policy = perturb(sd3_tiny.policy(**LORA))
+    policy = sd3_tiny.perturbed(**LORA)
     policy.dtype = dtype  # of autocast
     values, samples, pairs = 16 * 64 * 64, 1152, 4  # latents of 512 px, 48 groups of 24
     share = policy.noise(PROMPTS, generators()).numel() / (values * samples * pairs)
