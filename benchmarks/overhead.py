@@ -20,8 +20,8 @@ import torch
 
 from vgrpo_cli.shipped import find
 from vgrpo_core import Samples
-from vgrpo_core.recipe import load
 from vgrpo_core.trainer import Trainer
+from vgrpo_recipe import load
 
 FIGURES = Path(__file__).parent.parent / "docs" / "figures" / "overhead.json"
 

@@ -18,8 +18,9 @@ from vgrpo_cli.app import app
 from vgrpo_core import hookspecs
 from vgrpo_core.hookspecs import HOOKS, KINDS
 from vgrpo_core.registry import Offer, Registry
-from vgrpo_core.schema import LAYOUT, LISTS, Table, title
-from vgrpo_core.tables import At, dump
+from vgrpo_core.schema import Table
+from vgrpo_recipe.layout import LAYOUT, LISTS, title
+from vgrpo_recipe.tables import At, dump
 
 DOCS = Path(__file__).parent
 NAMES = {int: "integer", float: "number", str: "text", bool: "true or false"}
@@ -75,8 +76,11 @@ def words() -> str:
     head = ["run", *(f"{label}: start, final, best" for label in labels), "iterations", "evaluations", "wall clock, s"]
     rows = [
         [
-            f"`{' '.join(run['overrides'])}`", *(_scores(run, label) for label in labels),
-            f"{run['iterations']}", f"{run['evaluations']:,}", f"{run['wall_seconds']:.0f}",
+            f"`{' '.join(run['overrides'])}`",
+            *(_scores(run, label) for label in labels),
+            f"{run['iterations']}",
+            f"{run['evaluations']:,}",
+            f"{run['wall_seconds']:.0f}",
         ]
         for run in runs
     ]

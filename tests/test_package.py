@@ -12,7 +12,10 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parent.parent
-PACKAGES = {"vgrpo_core", "vgrpo_diffusers", "vgrpo_samplers", "vgrpo_prompts", "vgrpo_glyphs", "vgrpo_rewards", "vgrpo_cli"}
+PACKAGES = {
+    "vgrpo_core", "vgrpo_diffusers", "vgrpo_samplers", "vgrpo_prompts", "vgrpo_glyphs", "vgrpo_rewards", "vgrpo_recipe",
+    "vgrpo_cli",
+}  # fmt: skip
 
 
 @pytest.fixture(scope="module")

@@ -13,8 +13,8 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
-from vgrpo_core.recipe import load
 from vgrpo_core.trainer import Trainer
+from vgrpo_recipe import load
 
 WORDS = Path(__file__).parent.parent / "cli" / "vgrpo_cli" / "recipes" / "words.toml"
 SHORT = ("run.iterations=6", "prompts.count=5", "batch.prompts=2", "batch.group=3", "eval.every=2", "eval.prompts.count=4")

@@ -82,7 +82,7 @@ def check(
 ) -> None:
     """Validate a recipe and print what it will load and cost. Nothing is loaded, but for --deep."""
     from vgrpo_core.plan import Plan
-    from vgrpo_core.recipe import load
+    from vgrpo_recipe import load
 
     from .planned import lines
 

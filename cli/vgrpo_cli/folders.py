@@ -11,7 +11,7 @@ from typing import Any
 
 from vgrpo_core import VgrpoError
 from vgrpo_core.recipe import Recipe
-from vgrpo_core.tables import dump
+from vgrpo_recipe.tables import dump
 
 RUNS = Path("runs")
 FREE = re.compile(r"run\.iterations|checkpoint\..*|eval\..*")

@@ -15,7 +15,8 @@ from rich.console import Console
 
 from vgrpo_core.events import Evaluated, Event, Started, Warned
 from vgrpo_core.plan import Plan
-from vgrpo_core.recipe import Recipe, load
+from vgrpo_core.recipe import Recipe
+from vgrpo_recipe import load
 
 from . import folders, pictures
 from .listing import columns

@@ -64,7 +64,7 @@ def test_check_makes_nothing(vgrpo, folder):
 
 
 MISTAKES = {
-    "learning_rte": ('[optimizer]\nlr = 0.1', '[optimizer]\nlearning_rte = 0.1', r"unknown key"),
+    "learning_rte": ("[optimizer]\nlr = 0.1", "[optimizer]\nlearning_rte = 0.1", r"unknown key"),
     "a near key": ("lr = 0.1", "lr = 0.1\nwarmupp = 1", r'unknown key "warmupp"; did you mean "warmup"\?'),
     "the wrong table": ("micro = 64", "micro = 64\nlr = 0.1", r'unknown key "lr"; it belongs to \[optimizer\]'),
     "an option of a plugin": ('label = "light"', 'label = "light"\nenable = false', r'unknown key "enable"'),

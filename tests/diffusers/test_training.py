@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import nn
 
-from vgrpo_core import recipe
+import vgrpo_recipe
 from vgrpo_core.keys import generator
 from vgrpo_core.run import run
 
@@ -162,7 +162,7 @@ def write(tmp_path):
         (tmp_path / "bright.py").write_text(BRIGHT)
         options = {"size": list(tiny.size), "sampler": tiny.sampler.name, "options": RUNS[tiny.folder.name]}
         (tmp_path / "recipe.toml").write_text(RECIPE.format(model=tiny.folder, **options))
-        return recipe.load(tmp_path / "recipe.toml")
+        return vgrpo_recipe.load(tmp_path / "recipe.toml")
 
     return write
 

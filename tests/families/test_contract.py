@@ -11,7 +11,7 @@ from peft import LoraConfig, inject_adapter_in_model, set_peft_model_state_dict
 from safetensors import safe_open
 from torch import nn
 
-from vgrpo_core import recipe
+import vgrpo_recipe
 from vgrpo_core.run import run
 from vgrpo_diffusers.verify import verify
 
@@ -237,7 +237,7 @@ def test_three_iterations_move_the_adapters_and_what_they_draw(family, tmp_path)
     own = {"backbone": {**model, "call": family.entry.get("call", {})}, "sampler": {"use": "euler" if flow else "ddim", "steps": 2}}
     whole = {**RECIPE, **own}
     (tmp_path / "recipe.toml").write_text(tomli_w.dumps(whole))
-    summary = run(recipe.load(tmp_path / "recipe.toml"), tmp_path / "run", lambda event: None)
+    summary = run(vgrpo_recipe.load(tmp_path / "recipe.toml"), tmp_path / "run", lambda event: None)
     lines = [json.loads(line) for line in (tmp_path / "run" / "metrics.jsonl").read_text().splitlines()]
     assert [line["iteration"] for line in lines] == [0, 1, 2, 3]
     assert not any(line["grad/refused"] for line in lines[1:])

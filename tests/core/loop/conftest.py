@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from vgrpo_core import recipe as recipes
+import vgrpo_recipe as recipes
 from vgrpo_core.registry import Offer, Registry
 from vgrpo_core.run import run
 from vgrpo_core.trainer import Trainer

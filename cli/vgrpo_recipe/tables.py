@@ -12,7 +12,8 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from .errors import RecipeError, nearest
+from vgrpo_core import RecipeError
+from vgrpo_core.errors import nearest
 
 At = tuple[str | int, ...]
 """A path of keys and indices, such as ("reward", 0, "weight")."""

@@ -13,7 +13,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from vgrpo_core import RecipeError, VgrpoError
-from vgrpo_core.recipe import load
+from vgrpo_recipe import load
 
 
 @pytest.fixture
@@ -168,7 +168,7 @@ def test_r133_a_quoted_number_is_refused_with_key_and_line(mistakes, text):
         ('label = "light"', 'label = "a/b"', "should match pattern"),
         ('use = "painter"', "use = 3", "use is 3: input should be a valid string"),
         ("iterations = 20", "iterations = 20\nname = '../x'", "should match pattern"),
-        ("rank = 8", "rank = '8'", "lora.rank is \"8\""),
+        ("rank = 8", "rank = '8'", 'lora.rank is "8"'),
         ("lora = { rank = 8 }", "lora = 3", "lora is 3"),
         ("lora = { rank = 8 }", "lora = {}", '"lora.rank" is missing'),
     ],
@@ -431,7 +431,7 @@ def test_loading_a_recipe_and_planning_it_do_not_import_torch(tmp_path):
     code = f"""
 import sys
 from vgrpo_core.plan import Plan
-from vgrpo_core.recipe import load
+from vgrpo_recipe import load
 from vgrpo_core.registry import Registry
 recipe = load({str(path)!r})
 assert Plan.of(recipe).images == 24
