@@ -1,7 +1,7 @@
 """The minimal core of vgrpo: plugin classes, recipes, V-GRPO. It knows no model, no reward and no screen.
 
-These names are what plugins are written with. Importing them does not import torch; `Samples`, `Process`, `Schedule` and `Policy`
-do, when they are first asked for.
+These names are what plugins are written with. Importing them does not import torch; `Samples`, `Scores`, `Process`, `Schedule` and
+`Policy` do, when they are first asked for.
 """
 
 from __future__ import annotations
@@ -11,17 +11,18 @@ from typing import TYPE_CHECKING, Any
 
 from .errors import PluginError, RecipeError, RunError, VgrpoError
 from .hookspecs import hookimpl
-from .plugin import Backbone, Objective, Plugin, Prompt, Prompts, Reward, Sampler
+from .plugin import Asset, Backbone, Objective, Plugin, Prompt, Prompts, Reward, Sampler
 
 if TYPE_CHECKING:
     from .policy import Policy
     from .process import Process, Schedule
-    from .samples import Samples
+    from .samples import Samples, Scores
 
-_NEED_TORCH = {"Policy": "policy", "Process": "process", "Schedule": "process", "Samples": "samples"}
+_NEED_TORCH = {"Policy": "policy", "Process": "process", "Schedule": "process", "Samples": "samples", "Scores": "samples"}
 
 __all__ = [  # noqa: RUF022
-    "Backbone", "Objective", "Plugin", "Policy", "Process", "Prompt", "Prompts", "Reward", "Sampler", "Samples", "Schedule",
+    "Asset", "Backbone", "Objective", "Plugin", "Policy", "Process", "Prompt", "Prompts", "Reward", "Sampler", "Samples",
+    "Schedule", "Scores",
     "PluginError", "RecipeError", "RunError", "VgrpoError", "hookimpl",
 ]  # fmt: skip
 

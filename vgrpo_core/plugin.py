@@ -19,10 +19,21 @@ if TYPE_CHECKING:
     from .policy import Policy
     from .process import Schedule
     from .rollout import Rollout
-    from .samples import Samples
+    from .samples import Samples, Scores
 
-    Score = Callable[[Samples], Tensor]
+    Score = Callable[[Samples], Tensor | Scores]
     Predict = Callable[[Tensor, Tensor], Tensor]
+
+
+@dataclass(frozen=True)
+class Asset:
+    """Something that a plugin reads from disk or fetches from a hub: what to copy to a machine without a network."""
+
+    name: str
+    """Hub id, or hub id and file."""
+    size: float
+    """In GB, rounded."""
+    licence: str
 
 
 class Plugin(BaseModel):
@@ -36,6 +47,10 @@ class Plugin(BaseModel):
     """Importable modules that `load` needs; checked before anything heavy is imported."""
     extra: ClassVar[str] = ""
     """What to `pip install` when one of them is missing, such as "vgrpo[ocr]"."""
+
+    def assets(self) -> Sequence[Asset]:
+        """List what `load` will read that did not come with a package, for these options."""
+        return ()
 
 
 @dataclass(frozen=True)
@@ -91,9 +106,17 @@ class Sampler(Plugin):
 class Reward(Plugin):
     """A judge of images."""
 
+    range: ClassVar[str] = ""
+    """Which values are usual, such as "about 18 to 26"; for people."""
+    text_limit: ClassVar[int | None] = None
+    """How many tokens of a prompt it reads, where that is bounded."""
+
     @abstractmethod
     def load(self, device: torch.device) -> Score:
-        """Return the function that scores `Samples`: float [B], in native units; NaN where it can't judge."""
+        """Return the function that scores `Samples`: float [B], in native units; NaN where it can't judge.
+
+        It may return `Scores` instead, which hold what each number was made from besides.
+        """
 
 
 class Update(Protocol):

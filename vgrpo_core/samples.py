@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -37,3 +39,17 @@ class Samples:
     def pixels(self) -> np.ndarray:
         """Round to 8 bits: uint8 RGB [B, H, W, 3]."""
         return self.images.mul(255).round().byte().permute(0, 2, 3, 1).cpu().numpy()
+
+    def split(self, size: int) -> Iterator[Samples]:
+        """Yield parts of at most `size` samples."""
+        for start in range(0, len(self), size):
+            yield Samples(self.prompts[start : start + size], self.images[start : start + size])
+
+
+class Scores(NamedTuple):
+    """What a reward returns that can say what its numbers were made from."""
+
+    values: Tensor
+    """Float [B], NaN where missing."""
+    evidence: Sequence[Mapping[str, Any]] = ()
+    """One table a sample, ready for JSON: the text that was read, the boxes that were found, ...; or none at all."""

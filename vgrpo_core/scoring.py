@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
 
 from .errors import RunError, VgrpoError
-from .samples import Samples
+from .samples import Samples, Scores
 
 if TYPE_CHECKING:
     from .recipe import RewardEntry
@@ -23,21 +23,30 @@ class Judge:
     label: str
     source: str
     """How messages name it, such as `reward "ocr" (vgrpo 0.1.0)`."""
-    score: Callable[[Samples], Tensor]
+    score: Callable[[Samples], Tensor | Scores]
     monitor: bool = False
     failures: list[str] = field(default_factory=list)
 
     def __call__(self, samples: Samples) -> Tensor:
         """Score samples: float64 [B] on the CPU, NaN where missing (a non-finite score is missing)."""
+        return self.examine(samples).values
+
+    def examine(self, samples: Samples) -> Scores:
+        """Score samples, and keep what the numbers were made from where the reward says so."""
+        evidence: Sequence[Mapping[str, Any]] = ()
         try:
             with torch.no_grad():
-                values = self._checked(self.score(samples), len(samples))
+                found = self.score(samples)
+            values, evidence = found if isinstance(found, Scores) else (found, ())
+            values = self._checked(values, len(samples))
+            if evidence and len(evidence) != len(samples):
+                raise ValueError(f"returned evidence on {len(evidence)} of {len(samples)} samples")
         except Exception as error:
             if not self.monitor:
                 raise error if isinstance(error, VgrpoError) else self._failure(error, samples) from error
             self.failures.append(f"{type(error).__name__}: {error}")
-            values = torch.full((len(samples),), torch.nan, dtype=torch.float64)
-        return values.where(values.isfinite(), torch.nan)
+            values, evidence = torch.full((len(samples),), torch.nan, dtype=torch.float64), ()
+        return Scores(values.where(values.isfinite(), torch.nan), evidence)
 
     def _checked(self, values: object, count: int) -> Tensor:
         values = torch.as_tensor(values).detach().cpu().double()

@@ -5,7 +5,7 @@ import math
 import pytest
 import torch
 
-from vgrpo_core import PluginError, Prompt, RunError, Samples
+from vgrpo_core import PluginError, Prompt, RunError, Samples, Scores
 from vgrpo_core.scoring import Judge
 
 SOURCE = 'reward "ocr" (vgrpo 0.1.0)'
@@ -100,3 +100,15 @@ def test_a_monitor_with_scores_of_another_shape_leaves_a_gap(samples):
 def test_being_interrupted_is_no_failure_of_a_monitor(samples):
     with pytest.raises(KeyboardInterrupt):
         judge(raiser(KeyboardInterrupt()), monitor=True)(samples)
+
+
+def test_what_a_number_was_made_from_comes_with_it(samples):
+    evidence = [{"read": str(row)} for row in range(len(samples))]
+    found = judge(lambda s: Scores(torch.arange(len(s)), evidence)).examine(samples)
+    assert found.evidence == evidence
+    assert found.values.tolist() == list(range(len(samples)))
+
+
+def test_evidence_on_other_samples_than_those_scored_stops_the_run(samples):
+    with pytest.raises(RunError, match=f"evidence on 1 of {len(samples)} samples"):
+        judge(lambda s: Scores(torch.zeros(len(s)), [{}]))(samples)
