@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 import torch
-from safetensors.torch import load_file
 
+from vgrpo_core import checkpoint
 from vgrpo_core.trainer import Trainer
 from vgrpo_recipe import load
 
@@ -29,8 +29,9 @@ def command(out, *more):
 def ended(out):
     """Return what a run ends with: weights, optimizer state and metrics, but for the clock."""
     last = max((out / "checkpoints").iterdir())
-    lines = [json.loads(line) | {"seconds": 0} for line in (out / "metrics.jsonl").read_text().splitlines()]
-    return load_file(last / "weights.safetensors"), load_file(last / "optimizer.safetensors"), lines
+    lines = [json.loads(line) | {"seconds": 0, "memory/peak_gb": 0} for line in (out / "metrics.jsonl").read_text().splitlines()]
+    saved = checkpoint.load(last)
+    return saved.weights, saved.optimizer, lines
 
 
 def same(one, other):

@@ -5,24 +5,30 @@ from __future__ import annotations
 import json
 import os
 import shutil
-from collections.abc import Mapping
+import warnings
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import torch
-from safetensors.torch import load_file, save_file
 from torch import Tensor
+from torch.distributed.checkpoint import state_dict_loader, state_dict_saver
+from torch.distributed.checkpoint.hf_storage import HuggingFaceStorageReader, HuggingFaceStorageWriter
 
 from .errors import RunError
+from .ranks import Ranks
 
-FORMAT = 1
+FORMAT = 2
+PARTS = ("weights", "optimizer", "average")
 
 
 class Checkpoint(NamedTuple):
-    """What a run needs to go on."""
+    """What a run needs to go on; the moving average of the weights stays apart from them."""
 
     weights: dict[str, Tensor]
     optimizer: dict[str, Tensor]
+    average: dict[str, Tensor]
     state: dict[str, Any]
 
 
@@ -38,22 +44,30 @@ def write_text(path: Path, text: str) -> None:
     partial.replace(path)
 
 
-def save(root: Path, checkpoint: Checkpoint, *, keep: int) -> Path:
-    """Write a checkpoint under `root`, named after its iteration, then drop all but the newest `keep`."""
+def save(root: Path, checkpoint: Checkpoint, *, keep: int, ranks: Ranks | None = None) -> Path:
+    """Write a checkpoint under `root`, named after its iteration, then drop all but the newest `keep`; called on all ranks."""
+    ranks = ranks or Ranks()
     target = root / f"{checkpoint.state['iteration']:06d}"
-    if target in complete(root):  # an iteration has one state
+    if ranks.told(target in complete(root)):  # an iteration has one state
         return target
     partial = root / f".{target.name}.partial"
-    shutil.rmtree(partial, ignore_errors=True)
-    partial.mkdir(parents=True)
-    save_file({name: tensor.contiguous() for name, tensor in checkpoint.weights.items()}, partial / "weights.safetensors")
-    save_file({name: tensor.contiguous() for name, tensor in checkpoint.optimizer.items()}, partial / "optimizer.safetensors")
-    write_json(partial / "state.json", {"format": FORMAT, **checkpoint.state})
-    _flush(partial)
-    shutil.rmtree(target, ignore_errors=True)
-    partial.replace(target)
-    for old in complete(root)[:-keep]:
-        shutil.rmtree(old)
+    if ranks.main:
+        shutil.rmtree(partial, ignore_errors=True)
+        partial.mkdir(parents=True)
+    ranks.wait()
+    tensors = {f"{part}/{name}": tensor.contiguous() for part in PARTS for name, tensor in getattr(checkpoint, part).items()}
+    writer = HuggingFaceStorageWriter(str(partial), save_distributed=True)
+    with _quiet():
+        state_dict_saver.save(tensors, storage_writer=writer)
+    if ranks.main:
+        shapes = {key: list(tensor.shape) for key, tensor in tensors.items()}
+        write_json(partial / "state.json", {"format": FORMAT, "tensors": shapes, **checkpoint.state})
+        _flush(partial)
+        shutil.rmtree(target, ignore_errors=True)
+        partial.replace(target)
+        for old in complete(root)[:-keep]:
+            shutil.rmtree(old)
+    ranks.wait()
     return target
 
 
@@ -62,32 +76,48 @@ def complete(root: Path) -> list[Path]:
     return sorted(path for path in root.glob("[0-9]*") if (path / "state.json").is_file())
 
 
-def load(path: Path) -> Checkpoint:
-    """Read a checkpoint; what can't be read is a RunError that says which one."""
+def load(path: Path, parameters: Mapping[str, Tensor] | None = None) -> Checkpoint:
+    """Read a checkpoint that any number of ranks wrote, split as the trained `parameters` are; what can't be read is a RunError."""
     try:
         state = json.loads((path / "state.json").read_text(encoding="utf-8"))
         if state["format"] != FORMAT:
             raise ValueError(f"format {state['format']}, this version reads {FORMAT}")
-        return Checkpoint(load_file(path / "weights.safetensors"), load_file(path / "optimizer.safetensors"), state)
+        tensors = _read(path, state.pop("tensors"), parameters or {})
+        return Checkpoint(**{name: _part(tensors, name) for name in PARTS}, state=state)
     except Exception as error:
         why = f"not a readable checkpoint ({type(error).__name__}: {error})"
         raise RunError(f"{path}: {why}; remove it to use an older one") from error
 
 
-def pack(optimizer: torch.optim.Optimizer, names: list[str]) -> dict[str, Tensor]:
-    """Name an optimizer's tensors after its parameters, in their order: `<parameter>/<what>`."""
-    states = optimizer.state_dict()["state"]
-    return {f"{names[index]}/{what}": value for index, state in states.items() for what, value in state.items()}
+@contextmanager
+def _quiet() -> Iterator[None]:
+    """Keep the libraries from warning of a single process, which is what most runs are."""
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "torch.distributed is disabled")
+        yield
 
 
-def unpack(optimizer: torch.optim.Optimizer, names: list[str], tensors: Mapping[str, Tensor]) -> None:
-    """Put the tensors that `pack` named back into an optimizer."""
-    places = {name: index for index, name in enumerate(names)}
-    states: dict[int, dict[str, Tensor]] = {}
-    for key, value in tensors.items():
-        name, _, what = key.rpartition("/")
-        states.setdefault(places[name], {})[what] = value
-    optimizer.load_state_dict({**optimizer.state_dict(), "state": states})
+def _part(tensors: Mapping[str, Tensor], part: str) -> dict[str, Tensor]:
+    return {key.removeprefix(f"{part}/"): tensor for key, tensor in tensors.items() if key.startswith(f"{part}/")}
+
+
+def _read(path: Path, shapes: Mapping[str, Any], parameters: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    reader = HuggingFaceStorageReader(str(path))
+    tensors = {key: _room(key, found, parameters) for key, found in reader.read_metadata().state_dict_metadata.items()}
+    if torn := [key for key, shape in shapes.items() if key not in tensors or list(tensors[key].shape) != shape]:
+        raise ValueError(f"of {len(torn)} of its tensors some part is gone, such as {torn[0]}")
+    with _quiet():
+        state_dict_loader.load(tensors, storage_reader=reader)
+    return tensors
+
+
+def _room(key: str, found: Any, parameters: Mapping[str, Tensor]) -> Tensor:
+    """Make room for a tensor: split as its parameter is where they have one shape, on its device in any case."""
+    name = key.partition("/")[2]
+    like = parameters.get(name, parameters.get(name.rpartition("/")[0]))
+    if like is not None and like.shape == found.size:
+        return torch.empty_like(like, dtype=found.properties.dtype, requires_grad=False)
+    return torch.empty(found.size, dtype=found.properties.dtype, device=None if like is None else like.device)
 
 
 def _flush(folder: Path) -> None:

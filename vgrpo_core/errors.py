@@ -30,9 +30,13 @@ class PluginError(VgrpoError):
 
 
 class RunError(VgrpoError):
-    """A run that stopped; the message says what is kept and how to go on."""
+    """A run that stopped; the message says what is kept and how to go on. Of several ranks, all stop for the same reason."""
 
     exit_code = 1
+
+
+class RankError(RunError):
+    """Another rank does not answer any more."""
 
 
 def nearest(name: str, known: Iterable[str]) -> str:

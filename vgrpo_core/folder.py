@@ -61,12 +61,12 @@ class Folder:
         kept = [json.dumps(line) + "\n" for line in self.lines() if (line["iteration"] or 0) <= iteration]
         checkpoint.write_text(self.metrics, "".join(kept))
 
-    def latest(self) -> checkpoint.Checkpoint:
-        """Load the newest checkpoint."""
+    def latest(self) -> Path:
+        """Return the newest checkpoint; none is a RunError."""
         found = checkpoint.complete(self.checkpoints)
         if not found:
             raise RunError(f"{self.path}: no checkpoint to resume from; start again without --resume")
-        return checkpoint.load(found[-1])
+        return found[-1]
 
     def summarise(self, weights: Mapping[str, float]) -> dict[str, Any]:
         """Write summary.json from metrics.jsonl and return it: held-out means at the start, at the end, and the best.

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import math
+import sys
 from collections.abc import Mapping, Sequence
+from resource import RUSAGE_SELF, getrusage
 
 import torch
 from torch import Tensor
@@ -52,21 +54,28 @@ def of_advantages(advantages: Advantages) -> Metrics:
     }
 
 
-def of_update(parts: Sequence[Mapping[str, Tensor]], rows: Tensor, size: int, group: int) -> Metrics:
-    """Summarise an objective's statistics of `rows` out of `size` samples.
+def of_update(statistics: Mapping[str, Tensor], rows: Tensor, group: int) -> Metrics:
+    """Summarise an objective's statistics [B] of the samples `rows`; those of other samples are NaN.
 
     A name such as "ratio" gives mean, extremes and `cv_in_group`; one with a slash, such as "ratio/clip_fraction", is a mean.
     """
     metrics: Metrics = {}
-    for name in parts[0]:
-        values = torch.cat([part[name] for part in parts]).cpu()
+    for name, spread in statistics.items():
+        values = spread[rows]
         if "/" in name:
             metrics[name] = number(values.mean())
             continue
         metrics |= {f"{name}/mean": number(values.mean()), f"{name}/min": number(values.min()), f"{name}/max": number(values.max())}
-        spread = torch.full((size,), torch.nan).index_copy(0, rows, values.float())
         metrics[f"{name}/cv_in_group"] = variation_in_group(spread, group)
     return metrics
+
+
+def peak(device: torch.device) -> float:
+    """Return the most memory this process has held, in GB: allocated by PyTorch on a CUDA device, else resident on the machine."""
+    if device.type == "cuda":
+        return torch.cuda.max_memory_allocated(device) / 1e9
+    unit = 1 if sys.platform == "darwin" else 1024
+    return getrusage(RUSAGE_SELF).ru_maxrss * unit / 1e9
 
 
 def variation_in_group(values: Tensor, group: int) -> float | None:

@@ -1,16 +1,17 @@
-"""AdamW with a warm-up, a decay and a clipped gradient; it refuses to step along anything that is not finite."""
+"""AdamW with a warm-up, a decay and a clipped gradient, which refuses what is not finite; and the moving average of the weights."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
-from typing import TYPE_CHECKING, Literal
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any, Literal
 
 import torch
 from torch import Tensor, nn
+from torch.distributed.tensor import DTensor
 
-from . import checkpoint
-from .errors import RunError
+from .errors import PluginError, RunError
 from .events import Metrics
 
 if TYPE_CHECKING:
@@ -32,32 +33,73 @@ def rate(iteration: int, iterations: int, *, warmup: int, decay: Decay) -> float
 
 
 class Optimizer:
-    """Hold the state that belongs to the trained parameters."""
+    """Hold the state that belongs to the trained parameters: moments, and the moving average where there is one."""
 
     def __init__(self, recipe: Recipe, parameters: Mapping[str, nn.Parameter]) -> None:
         self.options, self.iterations, o = recipe.optimizer, recipe.run.iterations, recipe.optimizer
-        self.names, self.parameters = list(parameters), list(parameters.values())
-        self.adamw = torch.optim.AdamW(self.parameters, lr=o.lr, betas=o.betas, weight_decay=o.weight_decay, fused=True)
+        self.named, self.parameters = dict(parameters), list(parameters.values())
+        self.adamw = _adamw(o.bits)(self.parameters, lr=o.lr, betas=o.betas, weight_decay=o.weight_decay)
+        self.average = {name: p.detach().clone() for name, p in parameters.items()} if o.ema else {}
         self.refused = 0
 
     def step(self, iteration: int) -> Metrics:
         """Step along the accumulated gradient and clear it; a non-finite one is refused, three in a row are a RunError."""
         norm = nn.utils.clip_grad_norm_(self.parameters, self.options.max_grad_norm)
+        norm = norm.full_tensor() if isinstance(norm, DTensor) else norm
         finite = bool(norm.isfinite())
         if finite:
             share = rate(iteration, self.iterations, warmup=self.options.warmup, decay=self.options.decay)
             self.adamw.param_groups[0]["lr"] = self.options.lr * share
             self.adamw.step()
+            self._follow()
         self.adamw.zero_grad(set_to_none=True)
         self.refused = 0 if finite else self.refused + 1
         if self.refused == REFUSED_LIMIT:
             raise RunError(f"the gradient was not finite {REFUSED_LIMIT} times in a row; lower optimizer.lr or look at the rewards")
         return {"grad/norm": norm.item() if finite else None, "grad/refused": self.refused}
 
-    def state(self) -> dict[str, Tensor]:
-        """Return the optimizer's tensors, by name."""
-        return checkpoint.pack(self.adamw, self.names)
+    @torch.no_grad()
+    def _follow(self) -> None:
+        for name, average in self.average.items():
+            average.lerp_(self.named[name].detach(), 1 - (self.options.ema or 0))
 
-    def restore(self, tensors: Mapping[str, Tensor]) -> None:
-        """Put back what `state` returned."""
-        checkpoint.unpack(self.adamw, self.names, tensors)
+    @contextmanager
+    def averaged(self) -> Iterator[None]:
+        """Inside, the model has the averaged weights, where there are any; afterwards its own again, to the last bit."""
+        self._swap()
+        try:
+            yield
+        finally:
+            self._swap()
+
+    @torch.no_grad()
+    def _swap(self) -> None:
+        for name, average in self.average.items():
+            kept = self.named[name].detach().clone()
+            self.named[name].copy_(average)
+            average.copy_(kept)
+
+    def state(self) -> dict[str, Tensor]:
+        """Return the moments and counters of each parameter, as `<parameter>/<what>`."""
+        states = {name: self.adamw.state.get(p, {}) for name, p in self.named.items()}
+        return {f"{name}/{what}": torch.as_tensor(value) for name, state in states.items() for what, value in state.items()}
+
+    def restore(self, tensors: Mapping[str, Tensor], average: Mapping[str, Tensor]) -> None:
+        """Put back what `state` and `average` were; without an average in a checkpoint it starts from the weights."""
+        for key, value in tensors.items():
+            name, _, what = key.rpartition("/")
+            counter = not value.ndim and not value.is_floating_point()  # of bitsandbytes, which keeps a plain integer
+            self.adamw.state[self.named[name]][what] = int(value) if counter else value
+        for name, kept in self.average.items():
+            kept.copy_(average.get(name, self.named[name].detach()))
+
+
+def _adamw(bits: int) -> Any:
+    """Return the class of optimizer for moments of 32 or 8 bits."""
+    if bits == 32:
+        return lambda parameters, **options: torch.optim.AdamW(parameters, fused=True, **options)
+    try:
+        from bitsandbytes.optim.adamw import AdamW8bit
+    except ImportError as error:
+        raise PluginError("optimizer.bits = 8 needs bitsandbytes", str(error), 'Run: pip install "vgrpo[8bit]"') from error
+    return AdamW8bit

@@ -23,15 +23,16 @@ class Plan:
 
     @classmethod
     def of(cls, recipe: Recipe, ranks: int = 1) -> Plan:
-        """Count the prompts and check that they divide over `ranks`; a RecipeError says what would."""
-        batch = recipe.batch.prompts
-        if batch % ranks:
-            below, divisors = batch // ranks * ranks, [n for n in range(1, batch + 1) if batch % n == 0]
-            numbers = " or ".join(str(n) for n in (below, below + ranks) if n)
-            what = f"prompts is {batch}, which does not divide over {ranks} ranks: a group may not be torn apart"
-            valid = f"set prompts to {numbers}, or start a number of ranks that divides {batch}: {', '.join(map(str, divisors))}"
-            raise RecipeError([f"{recipe.path}: [batch] {what}; {valid}"])
-        return cls(recipe, ranks, len(load_prompts(recipe.prompts)), len(load_prompts(recipe.eval.prompts)))
+        """Count the prompts and check that every rank gets images; a RecipeError says what would do."""
+        plan = cls(recipe, ranks, len(load_prompts(recipe.prompts)), len(load_prompts(recipe.eval.prompts)))
+        drawn = {"[batch]": plan.images, "[eval]": plan.held_out * recipe.eval.samples}
+        if ranks > plan.images:
+            what = f"[batch] {plan.images} images an iteration are too few for {ranks} ranks; start {plan.images} at most"
+            raise RecipeError([f"{recipe.path}: {what}"])
+        if recipe.run.shard and (torn := [f"{table} {images}" for table, images in drawn.items() if images % ranks]):
+            what = f"with run.shard all of {ranks} ranks have to draw equally many images; found {' and '.join(torn)} images"
+            raise RecipeError([f"{recipe.path}: {what}"])
+        return plan
 
     @property
     def images(self) -> int:

@@ -80,6 +80,10 @@ class Backbone(Plugin):
         """Say in one line what `load` will load, without loading it."""
         return self.name
 
+    def notes(self) -> list[str]:
+        """Say what else of it a plan should show: one line each."""
+        return []
+
     def verify(self, policy: Policy) -> list[str]:
         """Hold a loaded policy against the model itself: one line a check that holds; a PluginError for one that does not."""
         return []
@@ -122,11 +126,14 @@ class Reward(Plugin):
 class Update(Protocol):
     """What an objective knows of one rollout while the trainer takes its gradient steps."""
 
+    statistics: Sequence[str]
+    """The names of what `loss` has to log."""
+
     def rows(self, step: int) -> Tensor:
-        """Return the indices of the samples that gradient step `step` uses."""
+        """Return the indices of the samples that gradient step `step` uses, of all ranks: equal on each."""
 
     def loss(self, rows: Tensor, step: int) -> tuple[Tensor, dict[str, Tensor]]:
-        """Return what `rows` add to the step's mean loss, and statistics [len(rows)] to log under their names."""
+        """Return what `rows` of this rank add to the step's mean loss, and each of the statistics: [len(rows)]."""
 
 
 class Objective(Plugin):

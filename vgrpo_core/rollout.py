@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
 import torch
@@ -12,6 +12,7 @@ from torch import Tensor
 from .keys import Purpose, generator
 from .plugin import Prompt, Sampler
 from .policy import Policy
+from .ranks import Ranks
 from .samples import Samples
 from .scoring import Judge
 
@@ -30,27 +31,40 @@ class Draws:
         """Count the rows."""
         return len(self.prompts)
 
+    def of(self, rows: range) -> Draws:
+        """Return some of the rows."""
+        part = slice(rows.start, rows.stop)
+        return replace(self, prompts=self.prompts[part], keys=self.keys[part])
+
     def split(self, rows: int) -> Iterator[Draws]:
         """Yield micro-batches of at most `rows` rows."""
-        for start in range(0, len(self), rows):
-            part = slice(start, start + rows)
-            yield replace(self, prompts=self.prompts[part], keys=self.keys[part])
+        return (self.of(range(start, start + rows)) for start in range(0, len(self), rows))
 
 
 @dataclass(frozen=True)
 class Rollout:
-    """What the objective learns from: finished latents and advantages, in rows of equal groups."""
+    """What the objective learns from, in rows of equal groups: all ranks know every row, but for the latents of others."""
 
     seed: int
     iteration: int
     group: int
     prompts: tuple[Prompt, ...]
     latents: Tensor
-    """float32 [B, *D]."""
+    """float32 [own rows, *D]."""
     advantages: Tensor
     """float32 [B]; 0 where not valid."""
     valid: Tensor
     """bool [B]: rows that no reward could judge take no part."""
+    ranks: Ranks = field(default_factory=Ranks)
+
+    @property
+    def own(self) -> range:
+        """Return the rows that this rank has drawn."""
+        return self.ranks.share(len(self.prompts))
+
+    def rounds(self, rows: Tensor, size: int) -> Iterator[tuple[Tensor, bool]]:
+        """Yield this rank's part of `rows` in micro-batches; False marks one that only keeps sharded ranks in step."""
+        return self.ranks.rounds(rows, self.own, size)
 
     def key(self, row: int) -> tuple[int, int, int, int]:
         """Return (run seed, iteration, prompt, sample) of a row."""
@@ -81,20 +95,20 @@ class Collected(NamedTuple):
     """float32 [B, *D]."""
     scores: dict[str, Tensor]
     """float64 [B] by label, NaN where missing."""
-    images: Tensor
-    """The first images, float32 [<= keep, 3, H, W] on the CPU."""
+    images: list[Tensor]
+    """The first `keep` images, float32 [3, H, W] on the CPU."""
 
 
 def collect(policy: Policy, sampler: Sampler, judges: Sequence[Judge], rows: Draws, *, micro: int, keep: int = 0) -> Collected:
     """Draw, decode and score micro-batch by micro-batch; images are let go after scoring, but for the first `keep`."""
-    latents: list[Tensor] = []
-    images: list[Tensor] = []
-    scores: dict[str, list[Tensor]] = {judge.label: [] for judge in judges}
+    latents, images = list[Tensor](), list[Tensor]()
+    scores = {judge.label: [torch.empty(0, dtype=torch.float64)] for judge in judges}
     for part in rows.split(micro):
         latents.append(sample(policy, sampler, part))
         with torch.no_grad():
             samples = Samples(part.prompts, policy.decode(latents[-1]))
-        images.append(samples.images[: max(0, keep - sum(map(len, images)))].cpu())
+        images += samples.images[: max(0, keep - len(images))].cpu()
         for judge in judges:
             scores[judge.label].append(judge(samples))
-    return Collected(torch.cat(latents), {label: torch.cat(parts) for label, parts in scores.items()}, torch.cat(images))
+    drawn = torch.cat(latents) if latents else torch.empty(0)
+    return Collected(drawn, {label: torch.cat(parts) for label, parts in scores.items()}, images)

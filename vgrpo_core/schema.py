@@ -29,6 +29,7 @@ class Run(Table):
     iterations: int = Field(ge=1, description="how often to draw images and learn from them")
     seed: int = Field(default=0, ge=0, lt=2**63, description="what all random numbers of training follow from")
     device: str = Field(default="auto", pattern=r"^[a-z]+(:\d+)?$", description="`auto`, `cpu`, `cuda`, `cuda:1`, `mps`, ...")
+    shard: bool = Field(default=False, description="split weights, gradients and moments over the ranks, for full fine-tuning")
 
 
 class Batch(Table):
@@ -48,6 +49,8 @@ class Optimizer(Table):
     warmup: int = Field(default=0, ge=0, description="iterations in which the rate rises to `lr`")
     decay: Literal["none", "cosine", "linear"] = Field(default="none", description="how the rate falls to its tenth at the end")
     max_grad_norm: float = Field(default=1.0, gt=0, description="bound of the gradient's norm")
+    bits: Literal[8, 32] = Field(default=32, description="precision of the moments; 8 needs bitsandbytes")
+    ema: float | None = Field(default=None, gt=0, lt=1, description="decay of the weights' average that is evaluated and exported")
 
 
 class Combine(Table):

@@ -5,6 +5,7 @@ R rows (samples), N pairs of time and noise, *D one latent. Everything here is f
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 import torch
@@ -58,14 +59,14 @@ class SurrogateUpdate:
         self.options, self.policy, self.rollout = options, policy, rollout
         self.advantages = soft_clip(rollout.advantages, options.soft_clip).float()
         self.times = policy.axis()
+        self.statistics: Sequence[str] = ("ratio", "surrogate", *(["ratio/clip_fraction"] if options.clip is not None else []))
         self.old: dict[int, Measured] = {}
-        early = self._early()
         with torch.no_grad():
-            for rows in torch.split(early, micro) if len(early) else ():
+            for rows, _ in rollout.rounds(self._early(), micro):
                 self._keep(rows, self.measure(rows))
 
     def rows(self, step: int) -> Tensor:
-        """Return the rows that `step` uses: the valid ones that have a gradient, of its part of the groups where split."""
+        """Return the rows of all ranks that `step` uses: valid, with a gradient, of its part of the groups where split."""
         use = self.rollout.valid & ((self.advantages != 0) | bool(self.options.kl and step))
         return (use & self._part(step)).nonzero().flatten()
 
@@ -79,17 +80,13 @@ class SurrogateUpdate:
         if self.options.kl and step:
             loss = loss + self.options.kl * (new.data - old.data).square().flatten(1).mean(1)
         count = int((self.rollout.valid & self._part(step)).sum())
-        return loss.sum() / count, self._statistics(ratio.detach(), new.surrogate.detach())
-
-    def _statistics(self, ratio: Tensor, surrogate: Tensor) -> dict[str, Tensor]:
-        found = {"ratio": ratio, "surrogate": surrogate}
-        if self.options.clip is not None:
-            found["ratio/clip_fraction"] = ((ratio - 1).abs() > self.options.clip).float()
-        return found
+        beyond = (ratio - 1).abs() > (self.options.clip or torch.inf)
+        found = (ratio.detach(), new.surrogate.detach(), beyond.float())
+        return loss.sum() / count, dict(zip(self.statistics, found, strict=False))
 
     def measure(self, rows: Tensor) -> Measured:
         """Evaluate the surrogate of some rows: the mean of the denoising loss over their pairs."""
-        latents = self.rollout.latents[rows]
+        latents = self.rollout.latents[rows - self.rollout.own.start]
         times, noise = self.pairs(rows)
         flat, texts = times.flatten(), [self.rollout.prompts[row].text for row in rows.tolist() for _ in times[0]]
         repeated = latents.repeat_interleave(times.shape[1], 0)
@@ -114,7 +111,8 @@ class SurrogateUpdate:
         if step == 0:
             self._keep(rows, new)
             return Measured(new.surrogate.detach(), new.data.detach())
-        found = [self.old[row] for row in rows.tolist()]
+        now = [Measured(surrogate.detach(), data.detach()) for surrogate, data in zip(*new, strict=True)]
+        found = [self.old.get(row, one) for row, one in zip(rows.tolist(), now, strict=True)]  # one that only keeps step has none
         return Measured(torch.stack([one.surrogate for one in found]), torch.stack([one.data for one in found]))
 
     def _keep(self, rows: Tensor, measured: Measured) -> None:
@@ -123,5 +121,5 @@ class SurrogateUpdate:
             self.old[row] = Measured(measured.surrogate[index].detach(), data[index])
 
     def _part(self, step: int) -> Tensor:
-        groups = torch.arange(len(self.rollout.latents)) // self.rollout.group
+        groups = torch.arange(len(self.rollout.prompts)) // self.rollout.group
         return groups % self.options.steps == step if self.options.split else torch.ones_like(groups, dtype=torch.bool)

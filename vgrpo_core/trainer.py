@@ -16,9 +16,10 @@ from .events import Evaluated, Listener, Metrics, Warned
 from .keys import prompt_indices, seed
 from .optimizer import Optimizer
 from .plan import load_prompts
-from .plugin import Update
+from .plugin import Sampler, Update
+from .ranks import Ranks
 from .recipe import Recipe
-from .rollout import Collected, Rollout, collect, draws
+from .rollout import Collected, Draws, Rollout, collect, draws
 from .scoring import Judge, load
 
 IDLE_LIMIT = 5  # iterations without any advantage before the run stops
@@ -28,13 +29,16 @@ SHOWN = 64  # held-out images kept for pictures
 class Trainer:
     """Compose what a recipe declares, and train it. Loading writes nothing."""
 
-    def __init__(self, recipe: Recipe, device: torch.device, listener: Listener) -> None:
-        self.recipe, self.tell = recipe, listener
+    def __init__(self, recipe: Recipe, device: torch.device, listener: Listener, ranks: Ranks | None = None) -> None:
+        self.recipe, self.device, self.tell, self.ranks = recipe, device, listener, ranks or Ranks()
         self.prompts, self.held_out = load_prompts(recipe.prompts), load_prompts(recipe.eval.prompts)
-        self.judges = [load(entry, device) for entry in recipe.rewards]
-        self.monitors = [load(entry, device, monitor=True) for entry in recipe.eval.rewards]
-        torch.manual_seed(seed(recipe.run.seed, "start-up"))  # for fresh adapters; nothing else draws from the global generator
-        self.policy = recipe.backbone.load(device)
+        with self.ranks.first():
+            self.judges = [load(entry, device) for entry in recipe.rewards]
+            self.monitors = [load(entry, device, monitor=True) for entry in recipe.eval.rewards]
+            torch.manual_seed(seed(recipe.run.seed, "start-up"))  # for fresh adapters; nothing else draws from the global generator
+            self.policy = recipe.backbone.load(device)
+        if recipe.run.shard:
+            self.ranks.shard(self.policy.module)
         self.optimizer = Optimizer(recipe, self.policy.trainable())
         self.done, self.evaluations, self.seconds, self.idle = 0, 0, 0.0, 0
         self.line: Metrics = {"iteration": 0, "seconds": 0.0, "evaluations": 0}
@@ -46,9 +50,11 @@ class Trainer:
         start, before = time.perf_counter(), self.policy.evaluations
         line = self.iterate(self.done + 1)
         self.done, self.moved = self.done + 1, False
+        spent = self.ranks.gather((self.policy.evaluations - before, metrics.peak(self.device)))
         self.seconds += time.perf_counter() - start
-        self.evaluations += self.policy.evaluations - before
+        self.evaluations += sum(evaluations for evaluations, _ in spent)
         self.line = {"iteration": self.done, "seconds": round(self.seconds, 3), "evaluations": self.evaluations, **line}
+        self.line["memory/peak_gb"] = round(max(peak for _, peak in spent), 3)
         return self.line
 
     def iterate(self, iteration: int) -> Metrics:
@@ -56,15 +62,23 @@ class Trainer:
         recipe, batch = self.recipe, self.recipe.batch
         chosen = prompt_indices(recipe.run.seed, iteration, batch.prompts, len(self.prompts))
         rows = draws(recipe.run.seed, "noise", [self.prompts[index] for index in chosen], batch.group, iteration)
-        drawn = collect(self.policy, recipe.sampler, self.judges, rows, micro=batch.micro)
+        drawn = self.collect(recipe.sampler, self.judges, rows)
         advantages, line = self.compare(drawn)
         values, valid = advantages.values.flatten().float(), advantages.valid.flatten()
-        rollout = Rollout(recipe.run.seed, iteration, batch.group, rows.prompts, drawn.latents, values, valid)
+        rollout = Rollout(recipe.run.seed, iteration, batch.group, rows.prompts, drawn.latents, values, valid, self.ranks)
         samples = recipe.objective.samples_in(batch.micro)
-        update = recipe.objective.start(self.policy, rollout, samples)
+        update = self.ranks.together(lambda: recipe.objective.start(self.policy, rollout, samples))
         for step in range(recipe.objective.steps):
-            line |= self.step(update, step, iteration, samples)
+            line |= self.step(update, rollout, step, samples)
         return line
+
+    def collect(self, sampler: Sampler, judges: list[Judge], rows: Draws, keep: int = 0) -> Collected:
+        """Draw and judge this rank's rows: its own latents and images, the scores of all."""
+        own = self.ranks.share(len(rows))
+        options = {"micro": self.recipe.batch.micro, "keep": max(0, keep - own.start)}
+        drawn = self.ranks.together(lambda: collect(self.policy, sampler, judges, rows.of(own), **options))
+        scores = self.ranks.spread(torch.stack(list(drawn.scores.values())), own, len(rows))
+        return drawn._replace(scores=dict(zip(drawn.scores, scores, strict=True)))
 
     def compare(self, drawn: Collected) -> tuple[Advantages, Metrics]:
         """Turn scores into advantages; stop when nothing has had one for five iterations."""
@@ -84,34 +98,52 @@ class Trainer:
             raise RunError(f"every advantage was 0 in {IDLE_LIMIT} iterations: all rewards of a group are equal ({_means(line)})")
         return advantages, line
 
-    def step(self, update: Update, step: int, iteration: int, samples: int) -> Metrics:
+    def step(self, update: Update, rollout: Rollout, step: int, samples: int) -> Metrics:
         """Take one gradient step in micro-batches of `samples`; the gradient does not depend on their size."""
         rows = update.rows(step)
         if not len(rows):  # no sample has an advantage, so there is no gradient
             return {}
-        parts: list[dict[str, Tensor]] = []
-        for part in torch.split(rows, samples):
-            loss, values = update.loss(part, step)
-            loss.backward()  # type: ignore[no-untyped-call]
-            parts.append(values)
+        found = self.ranks.together(lambda: self.accumulate(update, rollout, rows, step, samples))
         self.moved = True
-        size, group = self.recipe.batch.prompts * self.recipe.batch.group, self.recipe.batch.group
-        return self.optimizer.step(iteration) | metrics.of_update(parts, rows, size, group)
+        self.ranks.add_gradients(self.optimizer.parameters)
+        values = self.ranks.spread(found, rollout.own, len(rollout.prompts))
+        statistics = dict(zip(update.statistics, values, strict=True))
+        return self.optimizer.step(rollout.iteration) | metrics.of_update(statistics, rows, rollout.group)
+
+    def accumulate(self, update: Update, rollout: Rollout, rows: Tensor, step: int, samples: int) -> Tensor:
+        """Add this rank's part of the gradient to its parameters; return the statistics of its rows, NaN where not in `rows`."""
+        own, parts = rollout.own, list[tuple[Tensor, Tensor]]()
+        for part, counts in rollout.rounds(rows, samples):
+            loss, found = update.loss(part, step)
+            (loss if counts else 0 * loss).backward()  # type: ignore[no-untyped-call]
+            if counts:
+                parts.append((part - own.start, torch.stack([found[name] for name in update.statistics])))
+        values = torch.full((len(update.statistics), len(own)), torch.nan, dtype=torch.float64)
+        for part, known in parts:
+            values[:, part] = known.double().cpu()
+        return values
 
     def evaluate(self) -> Metrics:
         """Draw the held-out prompts with their fixed noise and judge them; not counted in `evaluations` and `seconds`."""
         options = self.recipe.eval
         rows = draws(options.seed, "eval", self.held_out, options.samples)
         judges: list[Judge] = [*self.judges, *self.monitors]
-        drawn = collect(self.policy, options.sampler, judges, rows, micro=self.recipe.batch.micro, keep=SHOWN)
+        with self.optimizer.averaged():
+            drawn = self.collect(options.sampler, judges, rows, SHOWN)
         line = metrics.of_scores(drawn.scores, prefix="eval")
-        for judge in self.monitors:
-            for failure in judge.failures:
-                self.tell(Warned(f"{judge.source} left a gap: {failure}"))
-            judge.failures.clear()
+        self.report_gaps()
+        images = torch.stack([image for part in self.ranks.gather(drawn.images) for image in part])
         means = {judge.label: line[f"eval/{judge.label}/mean"] for judge in judges}
-        self.tell(Evaluated(self.done, means, rows.prompts[: len(drawn.images)], drawn.images))
+        self.tell(Evaluated(self.done, means, rows.prompts[: len(images)], images))
         return line
+
+    def report_gaps(self) -> None:
+        """Say which monitors failed on some rank since the last time."""
+        failures = [f"{judge.source} left a gap: {failure}" for judge in self.monitors for failure in judge.failures]
+        for judge in self.monitors:
+            judge.failures.clear()
+        for failure in [each for part in self.ranks.gather(failures) for each in part]:
+            self.tell(Warned(failure))
 
     def describe(self) -> dict[str, Any]:
         """Say for the manifest what was loaded, and the times [steps + 1] that the sampler visits."""
@@ -123,12 +155,12 @@ class Trainer:
         """Return everything that the next iteration depends on."""
         state = {"iteration": self.done, "evaluations": self.evaluations, "seconds": self.seconds, "line": self.line}
         counts = {"idle": self.idle, "refused": self.optimizer.refused}
-        return Checkpoint(self.policy.state(), self.optimizer.state(), state | counts)
+        return Checkpoint(self.policy.state(), self.optimizer.state(), self.optimizer.average, state | counts)
 
     def restore(self, checkpoint: Checkpoint) -> None:
         """Go back to what `state` returned."""
         self.policy.restore(checkpoint.weights)
-        self.optimizer.restore(checkpoint.optimizer)
+        self.optimizer.restore(checkpoint.optimizer, checkpoint.average)
         state = checkpoint.state
         self.done, self.evaluations, self.seconds = state["iteration"], state["evaluations"], state["seconds"]
         self.line, self.idle, self.optimizer.refused = state["line"], state["idle"], state["refused"]

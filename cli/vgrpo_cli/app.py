@@ -13,6 +13,7 @@ import typer
 from vgrpo_core import VgrpoError
 
 from . import shipped
+from .launch import said_elsewhere
 from .listing import columns
 
 if TYPE_CHECKING:
@@ -42,7 +43,8 @@ def main() -> None:
     try:
         app()
     except VgrpoError as error:
-        typer.echo("\n".join([f"Error: {error}", *getattr(error, "__notes__", ())]), err=True)
+        if not said_elsewhere(error):
+            typer.echo("\n".join([f"Error: {error}", *getattr(error, "__notes__", ())]), err=True)
         sys.exit(error.exit_code)
 
 
@@ -79,6 +81,7 @@ def check(
     recipe: RecipeArgument,
     overrides: Overrides = None,
     deep: Annotated[bool, typer.Option("--deep", help="Load the model too, and hold it against its own pipeline.")] = False,
+    ranks: Annotated[int, typer.Option(min=1, metavar="N", help="Plan for N processes that train together.")] = 1,
 ) -> None:
     """Validate a recipe and print what it will load and cost. Nothing is loaded, but for --deep."""
     from vgrpo_core.plan import Plan
@@ -87,7 +90,7 @@ def check(
     from .planned import lines
 
     made = load(shipped.find(recipe), overrides or [])
-    for line in lines(Plan.of(made)):
+    for line in lines(Plan.of(made, ranks)):
         typer.echo(line)
     if deep:
         from .training import verify

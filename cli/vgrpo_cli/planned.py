@@ -18,6 +18,7 @@ def _loads(plan: Plan) -> list[str]:
     kinds = {offer.plugin: offer for offer in recipe.offers}
     return [
         f"backbone {recipe.backbone.describe()} ({kinds[type(recipe.backbone)].source})",
+        *recipe.backbone.notes(),
         *(f"{kind} {plugin.name} ({kinds[type(plugin)].source})" for kind, plugin in plain.items()),
         *(f"reward {_named(entry)}, weight {entry.weight:g}" for entry in recipe.rewards),
         *(f"monitor {_named(entry)}" for entry in recipe.eval.rewards),
@@ -27,7 +28,8 @@ def _loads(plan: Plan) -> list[str]:
 def _iteration(plan: Plan) -> list[str]:
     images, batch, combine = plan.images, plan.recipe.batch, plan.recipe.combine
     sampler, objective = plan.recipe.sampler, plan.recipe.objective
-    over = f", {images // plan.ranks:,} on each of {plan.ranks} ranks" if plan.ranks > 1 else ""
+    each = dict.fromkeys((images // plan.ranks, -(-images // plan.ranks)))
+    over = f", {' or '.join(f'{n:,}' for n in each)} on each of {plan.ranks} ranks" if plan.ranks > 1 else ""
     order = {"normalize_then_sum": "each reward, then the weighted sum", "sum_then_normalize": "the weighted sum of rewards"}
     rows = f"{plan.micro} x {objective.rows_per_sample} = {plan.micro * objective.rows_per_sample} rows in the update"
     return [

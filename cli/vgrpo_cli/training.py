@@ -7,9 +7,9 @@ import math
 import os
 import shlex
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
 
@@ -19,10 +19,16 @@ from vgrpo_core.recipe import Recipe
 from vgrpo_recipe import load
 
 from . import folders, pictures
+from .launch import check_launcher, processes, rank
 from .listing import columns
 from .screen import Screen, number
 from .shipped import find
 from .signals import Interrupts
+
+if TYPE_CHECKING:
+    from vgrpo_core.ranks import Ranks
+
+PATIENCE = 2.0  # seconds
 
 
 @dataclass(frozen=True)
@@ -55,7 +61,9 @@ class Job:
     def new(cls, asked: Asked) -> Job:
         """Take a folder for a new run, once the recipe is known to be sound."""
         recipe = load(find(asked.recipe), asked.overrides)
-        Plan.of(recipe)
+        Plan.of(recipe, processes())
+        if rank() > 0:
+            return cls(asked, recipe, Path())  # the main rank will tell
         place = folders.new(recipe.run.name, asked.out)
         return cls(asked, recipe, place.path, place)
 
@@ -66,7 +74,7 @@ class Job:
         path = folders.saved(given.run.name, asked.out)
         folders.check_same(given, load(path / "recipe.toml"))
         recipe = load(path / "recipe.toml", asked.overrides)
-        Plan.of(recipe)
+        Plan.of(recipe, processes())
         return cls(asked, recipe, path)
 
     def give_up(self) -> None:
@@ -76,7 +84,7 @@ class Job:
 
     def start(self) -> dict[str, float | None]:
         """Return how a resumed run was judged at iteration 0, by label."""
-        if self.place:
+        if not self.asked.resume:
             return {}
         from vgrpo_core.folder import Folder, evaluated
 
@@ -85,7 +93,7 @@ class Job:
     def finished(self) -> int:
         """Return how many iterations a resumed run has done if there is nothing left to do, else 0."""
         summary = self.path / "summary.json"
-        if self.place or not summary.is_file():
+        if not self.asked.resume or not summary.is_file():
             return 0
         done = int(folders.checkpoints(self.path)[-1].name)
         summarised = json.loads(summary.read_text(encoding="utf-8"))["iterations"]
@@ -95,7 +103,8 @@ class Job:
 def train(asked: Asked) -> int:
     """Do what was asked and return the exit code."""
     _settle()
-    with Interrupts() as interrupts:
+    check_launcher(asked.recipe)
+    with Interrupts(PATIENCE if processes() > 1 else 0) as interrupts:
         job = Job.resumed(asked) if asked.resume else Job.new(asked)
         interrupts.give_up = job.give_up
         try:
@@ -139,42 +148,57 @@ def granted_cores(limit: Path) -> int:
 
 
 def _train(job: Job, interrupts: Interrupts) -> int:
-    screen = Screen(Console(highlight=False), [entry.label for entry in job.recipe.rewards], job.recipe.run.iterations, job.start())
-    if done := job.finished():
-        screen.say(f"{job.path} is finished: all {done} iterations are done; go on with: {job.asked.again(job.path, 2 * done)}")
-        return 0
-    for line in _introduction(job):
-        screen.say(line)
+    from vgrpo_core.ranks import Ranks
+
+    with Ranks.join() as ranks:
+        job = replace(job, path=ranks.told(job.path))
+        console = Console(highlight=False, quiet=not ranks.main)
+        screen = Screen(console, [entry.label for entry in job.recipe.rewards], job.recipe.run.iterations, job.start())
+        if done := job.finished():
+            again = job.asked.again(job.path, 2 * done)
+            screen.say(f"{job.path} is finished: all {done} iterations are done; go on with: {again}")
+            return 0
+        for line in _introduction(job):
+            screen.say(line)
+        return _shown(job, interrupts, screen, ranks)
+
+
+def _shown(job: Job, interrupts: Interrupts, screen: Screen, ranks: Ranks) -> int:
+    """Run, and let the screen and the pictures of the main rank follow."""
     from vgrpo_core.run import Stopped, run
 
     def listen(event: Event) -> None:
         if isinstance(event, Started):
-            interrupts.loading, interrupts.say = False, screen.interrupted
-        if isinstance(event, Evaluated):
+            interrupts.loading = False
+            interrupts.say = screen.interrupted if ranks.main else interrupts.say
+        if isinstance(event, Evaluated) and ranks.main:
             pictures.save(event, job.path)
         screen(event)
 
     try:
         with screen:
-            summary = run(job.recipe, job.path, listen, resume=job.asked.resume, stop=lambda: interrupts.received > 0)
+            stop = lambda: interrupts.received > 0  # noqa: E731
+            summary = run(job.recipe, job.path, listen, resume=job.asked.resume, stop=stop, ranks=ranks)
     except Stopped as stopped:
         screen.say(f"{stopped}; go on with: {job.asked.again(job.path)}")
         return interrupts.exit_code
-    screen.summary(summary)
-    screen.say(_next(job, screen, summary))
+    if ranks.main:
+        screen.summary(summary)
+        screen.say(_next(job, screen, summary))
     return 0
 
 
 def _introduction(job: Job) -> list[str]:
     recipe, batch = job.recipe, job.recipe.batch
+    over = f", on {processes()} ranks" if processes() > 1 else ""
     rewards = [f"{entry.label} (weight {entry.weight:g})" for entry in recipe.rewards]
     rewards += [f"{entry.label} (watched only)" for entry in recipe.eval.rewards]
     rows = [
         ("recipe", str(recipe.path)),
-        ("folder", f"{job.path}{'' if job.place else ', resumed'}"),
+        ("folder", f"{job.path}{', resumed' if job.asked.resume else ''}"),
         ("model", recipe.backbone.describe()),
         ("rewards", ", ".join(rewards)),
-        ("run", f"{recipe.run.iterations} iterations of {batch.prompts} prompts x {batch.group} images"),
+        ("run", f"{recipe.run.iterations} iterations of {batch.prompts} prompts x {batch.group} images{over}"),
     ]
     return [*columns(rows), "loading models and rewards; this takes some seconds"]
 

@@ -73,11 +73,14 @@ def test_what_will_be_loaded_is_named_with_distribution_and_version(plan):
     ]
 
 
-def test_prompts_that_do_not_divide_over_ranks_are_refused_with_what_would(plan):
+def test_images_are_spread_over_ranks_whatever_their_number_and_each_gets_some(plan):
     assert said(plan(ranks=3), "12 prompts x 6 samples =") == "72 images, 24 on each of 3 ranks"
-    with pytest.raises(RecipeError) as caught:
-        plan(ranks=5)
-    assert "[batch] prompts is 12, which does not divide over 5 ranks" in str(caught.value)
-    assert "set prompts to 10 or 15, or start a number of ranks that divides 12: 1, 2, 3, 4, 6, 12" in str(caught.value)
-    with pytest.raises(RecipeError, match="set prompts to 13, or start"):
-        plan(ranks=13)
+    assert said(plan(ranks=5), "12 prompts x 6 samples =") == "72 images, 14 or 15 on each of 5 ranks"
+    with pytest.raises(RecipeError, match=r"\[batch\] 72 images an iteration are too few for 73 ranks; start 72 at most"):
+        plan(ranks=73)
+
+
+def test_r092_sharded_ranks_have_to_draw_equally_many_images(plan):
+    with pytest.raises(RecipeError, match=r"all of 5 ranks have to draw equally many images; found \[batch\] 72 and \[eval\] "):
+        plan("run.shard=true", ranks=5)
+

@@ -70,9 +70,9 @@ def test_r018_the_spread_of_advantages_is_logged_and_their_mean_is_not():
 
 def test_statistics_of_an_update_are_those_of_its_rows():
     rows = torch.tensor([0, 1, 2, 5])
-    parts = [{"ratio": torch.tensor([1.0, 3.0]), "ratio/clip_fraction": torch.tensor([0.0, 1.0])}]
-    parts += [{"ratio": torch.tensor([2.0, 4.0]), "ratio/clip_fraction": torch.tensor([0.0, 0.0])}]
-    assert of_update(parts, rows, size=6, group=3) == {
+    none = math.nan
+    found = {"ratio": torch.tensor([1.0, 3, 2, none, none, 4]), "ratio/clip_fraction": torch.tensor([0.0, 1, 0, none, none, 0])}
+    assert of_update(found, rows, group=3) == {
         "ratio/mean": 2.5,
         "ratio/min": 1,
         "ratio/max": 4,

@@ -137,6 +137,6 @@ def lines():
 
     def read(folder):
         found = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
-        return [{key: value for key, value in line.items() if key != "seconds"} for line in found]
+        return [{key: value for key, value in line.items() if key not in ("seconds", "memory/peak_gb")} for line in found]
 
     return read

@@ -6,15 +6,19 @@ import os
 
 import pytest
 import torch
+from safetensors.torch import load_file, save_file
 
 from vgrpo_core import RunError, checkpoint
 from vgrpo_core.checkpoint import Checkpoint, complete, load, save, write_json
+
+TENSORS = "shard-00001-model-00001-of-00001.safetensors"
 
 
 def made(iteration, value=1.0):
     weights = {"a.weight": torch.full((2, 3), value), "b": torch.arange(3, dtype=torch.bfloat16)}
     optimizer = {"a.weight/step": torch.tensor(float(iteration)), "a.weight/exp_avg": torch.rand(3, 2).T}
-    return Checkpoint(weights, optimizer, {"iteration": iteration, "seconds": 1.5, "idle": 0})
+    average = {"a.weight": torch.full((2, 3), value / 3)}
+    return Checkpoint(weights, optimizer, average, {"iteration": iteration, "seconds": 1.5, "idle": 0})
 
 
 def names(root):
@@ -24,8 +28,8 @@ def names(root):
 def test_a_checkpoint_comes_back_bit_equal(tmp_path):
     saved = made(4)
     found = load(save(tmp_path, saved, keep=2))
-    assert found.state == saved.state | {"format": 1}
-    for part in ("weights", "optimizer"):
+    assert found.state == saved.state | {"format": 2}
+    for part in ("weights", "optimizer", "average"):
         before, after = getattr(saved, part), getattr(found, part)
         assert before.keys() == after.keys()
         assert all(after[name].equal(value) and after[name].dtype == value.dtype for name, value in before.items())
@@ -34,7 +38,10 @@ def test_a_checkpoint_comes_back_bit_equal(tmp_path):
 def test_a_checkpoint_is_named_after_its_iteration_and_holds_nothing_pickled(tmp_path):
     path = save(tmp_path / "checkpoints", made(4), keep=2)
     assert path == tmp_path / "checkpoints" / "000004"
-    assert names(path) == ["optimizer.safetensors", "state.json", "weights.safetensors"]
+    assert names(path) == [TENSORS, "state.json"]
+    assert sorted(load_file(path / TENSORS)) == [
+        "average/a.weight", "optimizer/a.weight/exp_avg", "optimizer/a.weight/step", "weights/a.weight", "weights/b",
+    ]  # fmt: skip
 
 
 @pytest.mark.parametrize("keep", [1, 2, 3])
@@ -45,7 +52,7 @@ def test_the_newest_are_kept(tmp_path, keep):
     assert complete(tmp_path)[-1].name == "000998"
 
 
-@pytest.mark.parametrize("broken", ["save_file", "write_json", "_flush"])
+@pytest.mark.parametrize("broken", ["state_dict_saver", "write_json", "_flush"])
 def test_a_checkpoint_cut_short_is_never_seen(tmp_path, monkeypatch, broken):
     save(tmp_path, made(2), keep=1)
 
@@ -53,7 +60,8 @@ def test_a_checkpoint_cut_short_is_never_seen(tmp_path, monkeypatch, broken):
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
-        patch.setattr(checkpoint, broken, die)
+        target, name = (checkpoint.state_dict_saver, "save") if broken == "state_dict_saver" else (checkpoint, broken)
+        patch.setattr(target, name, die)
         with pytest.raises(KeyboardInterrupt):
             save(tmp_path, made(4), keep=1)
     assert [path.name for path in complete(tmp_path)] == ["000002"]
@@ -81,7 +89,7 @@ def test_dying_before_the_last_rename_leaves_the_older_checkpoint(tmp_path, monk
 def test_a_folder_without_its_state_is_no_checkpoint(tmp_path):
     save(tmp_path, made(2), keep=3)
     (tmp_path / "000004").mkdir()
-    (tmp_path / "000004" / "weights.safetensors").touch()
+    (tmp_path / "000004" / TENSORS).touch()
     (tmp_path / ".000006.partial").mkdir()
     assert [path.name for path in complete(tmp_path)] == ["000002"]
     assert load(save(tmp_path, made(4), keep=3)).state["iteration"] == 4
@@ -91,7 +99,7 @@ def test_there_are_no_checkpoints_where_there_is_no_folder(tmp_path):
     assert complete(tmp_path / "none") == []
 
 
-@pytest.mark.parametrize("name", ["weights.safetensors", "optimizer.safetensors", "state.json"])
+@pytest.mark.parametrize("name", [TENSORS, "state.json"])
 @pytest.mark.parametrize("how", ["cut", "empty", "gone"])
 def test_a_checkpoint_that_can_not_be_read_is_named_with_what_to_do(tmp_path, name, how):
     path = save(tmp_path, made(2), keep=1)
@@ -105,11 +113,19 @@ def test_a_checkpoint_that_can_not_be_read_is_named_with_what_to_do(tmp_path, na
     assert str(path) in str(caught.value) and "not a readable checkpoint" in str(caught.value) and "remove it" in str(caught.value)
 
 
+@pytest.mark.parametrize("key", ["weights/b", "optimizer/a.weight/exp_avg"])
+def test_a_checkpoint_that_lacks_a_tensor_is_not_read(tmp_path, key):
+    path = save(tmp_path, made(2), keep=1)
+    save_file({name: tensor for name, tensor in load_file(path / TENSORS).items() if name != key}, path / TENSORS)
+    with pytest.raises(RunError, match=f"of 1 of its tensors some part is gone, such as {key}"):
+        load(path)
+
+
 def test_a_checkpoint_of_another_format_is_refused(tmp_path):
     path = save(tmp_path, made(2), keep=1)
     state = json.loads((path / "state.json").read_text())
-    (path / "state.json").write_text(json.dumps(state | {"format": 2}))
-    with pytest.raises(RunError, match="format 2, this version reads 1"):
+    (path / "state.json").write_text(json.dumps(state | {"format": 3}))
+    with pytest.raises(RunError, match="format 3, this version reads 2"):
         load(path)
 
 

@@ -125,7 +125,7 @@ def test_state_is_named_after_parameters_and_goes_back_bit_equal(make):
         first.step(step)
     state = first.state()
     assert state.keys() == {f"{name}/{what}" for name in ("first", "inner.second") for what in ("step", "exp_avg", "exp_avg_sq")}
-    second.restore({name: value.clone() for name, value in state.items()})
+    second.restore({name: value.clone() for name, value in state.items()}, {})
     assert all(value.equal(state[name]) for name, value in second.state().items())
     for parameter, other in zip(second.parameters, first.parameters, strict=True):
         parameter.data.copy_(other)
@@ -138,5 +138,5 @@ def test_state_is_named_after_parameters_and_goes_back_bit_equal(make):
 def test_the_state_of_an_optimizer_that_never_stepped_is_empty(make):
     first = make()
     assert first.state() == {}
-    first.restore({})
+    first.restore({}, {})
     assert first.state() == {}

@@ -81,8 +81,9 @@ def test_drawing_takes_no_gradient(toy, policy, rows):
 @pytest.mark.parametrize(("keep", "kept"), [(0, 0), (4, 4), (5, 5), (99, 8)])
 def test_only_the_first_images_are_kept(toy, policy, rows, keep, kept):
     found = drawn(toy, policy, rows, 3, keep=keep)
-    assert found.images.shape == (kept, 3, 1, 2)
-    torch.testing.assert_close(found.images, policy.decode(found.latents[:kept]))
+    assert len(found.images) == kept
+    for image, expected in zip(found.images, policy.decode(found.latents), strict=False):
+        torch.testing.assert_close(image, expected)
 
 
 def test_a_sampler_that_changes_the_shape_is_named(toy, policy, rows):

@@ -204,7 +204,7 @@ def test_an_unreadable_checkpoint_is_named_and_an_older_one_serves_when_it_is_re
     with pytest.raises(Stopped):
         go("run", stop_after=5, monitor=True)
     newest = tmp_path / "run" / "checkpoints" / "000005"
-    (newest / "weights.safetensors").write_bytes(b"x")
+    (newest / "shard-00001-model-00001-of-00001.safetensors").write_bytes(b"x")
     with pytest.raises(RunError, match=r"000005: not a readable checkpoint .*; remove it"):
         go("run", resume=True, monitor=True)
     for path in newest.iterdir():
