@@ -36,7 +36,7 @@ class RunError(VgrpoError):
 
 
 class RankError(RunError):
-    """Another rank does not answer any more."""
+    """Ranks that have lost each other, or differ: nothing can be saved."""
 
 
 def nearest(name: str, known: Iterable[str]) -> str:

@@ -145,7 +145,7 @@ class Ranks:
             p.grad = part.view_as(p) if has else None
 
     def check_same(self, tensors: Mapping[str, Tensor]) -> None:
-        """Compare a hash of weights over the ranks; a RunError names the ranks that differ from the main one."""
+        """Compare a hash of weights over the ranks; a RankError names the ranks that differ from the main one."""
         if self.count == 1 or self.sharded:
             return
         digest = hashlib.blake2b()
@@ -153,7 +153,7 @@ class Ranks:
             digest.update(tensor.detach().cpu().flatten().view(torch.uint8).numpy().data)
         found = self.gather(digest.hexdigest())
         if wrong := [str(rank) for rank, other in enumerate(found) if other != found[0]]:
-            raise RunError(f"the trained weights of rank {', '.join(wrong)} are not those of rank 0; start again from a checkpoint")
+            raise RankError(f"the trained weights of rank {', '.join(wrong)} are not those of rank 0; go on from a checkpoint")
 
     def shard(self, module: nn.Module) -> None:
         """Split weights, gradients and optimizer over the ranks, block by block (FSDP2, in place)."""
@@ -188,7 +188,7 @@ def _answered() -> Iterator[None]:
     try:
         yield
     except RuntimeError as error:
-        raise RankError(f"another rank does not answer: {reason(error)}") from error
+        raise RankError(f"another rank does not answer: it has ended, or it has been silent for {TIMEOUT}") from error
 
 
 def _blocks(network: nn.Module) -> Iterable[nn.Module]:

@@ -21,6 +21,12 @@ def processes() -> int:
     return int(os.environ.get("WORLD_SIZE", "1"))
 
 
+def command() -> list[str]:
+    """Return the words that start vgrpo as this process was started."""
+    here = os.environ.get("LOCAL_WORLD_SIZE", "1")
+    return ["torchrun", "--nproc_per_node", here, "-m", "vgrpo_cli"] if processes() > 1 else ["vgrpo"]
+
+
 def said_elsewhere(error: VgrpoError) -> bool:
     """Tell the errors that all ranks have alike: the main one says them."""
     return rank() > 0 and isinstance(error, RecipeError | RunError) and not isinstance(error, RankError)

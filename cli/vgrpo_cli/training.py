@@ -19,7 +19,7 @@ from vgrpo_core.recipe import Recipe
 from vgrpo_recipe import load
 
 from . import folders, pictures
-from .launch import check_launcher, processes, rank
+from .launch import check_launcher, command, processes, rank
 from .listing import columns
 from .screen import Screen, number
 from .shipped import find
@@ -44,7 +44,7 @@ class Asked:
         """Return the command that goes on with the run in `folder`, to `iterations` in all if given."""
         sets = [item for item in self.overrides if not iterations or item.partition("=")[0].strip() != "run.iterations"]
         sets += [f"run.iterations={iterations}"] if iterations else []
-        words = ["vgrpo", "run", self.recipe, "--resume", "--out", str(folder)]
+        words = [*command(), "run", self.recipe, "--resume", "--out", str(folder)]
         return shlex.join(words + [word for item in sets for word in ("--set", item)])
 
 

@@ -1,6 +1,8 @@
 from __future__ import annotations
 
 import math
+import sys
+from contextlib import suppress
 
 import pytest
 import torch
@@ -8,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import nn
 
-from vgrpo_core import RunError
+from vgrpo_core import PluginError, RunError
 from vgrpo_core.optimizer import Optimizer, rate
 
 
@@ -140,3 +142,78 @@ def test_the_state_of_an_optimizer_that_never_stepped_is_empty(make):
     assert first.state() == {}
     first.restore({}, {})
     assert first.state() == {}
+
+
+def test_the_average_follows_each_step_and_is_the_closed_form_of_what_the_weights_were(make):
+    optimizer = make("optimizer.ema=0.9")
+    expected = [parameter.detach().clone() for parameter in optimizer.parameters]
+    for step in range(1, 5):
+        push(optimizer, 0.3 * step, -1.0)
+        optimizer.step(step)
+        pairs = zip(expected, optimizer.parameters, strict=True)
+        expected = [0.9 * average + 0.1 * parameter.detach() for average, parameter in pairs]
+            0.9 * average + 0.1 * parameter.detach() for average, parameter in zip(expected, optimizer.parameters, strict=True)
+        ]
+    for average, value in zip(optimizer.average.values(), expected, strict=True):
+        torch.testing.assert_close(average, value)
+
+
+def test_a_refused_step_leaves_the_average_alone(make):
+    optimizer = make("optimizer.ema=0.9")
+    push(optimizer, math.nan, 1.0)
+    before = {name: average.clone() for name, average in optimizer.average.items()}
+    optimizer.step(1)
+    assert all(average.equal(before[name]) for name, average in optimizer.average.items())
+
+
+@pytest.mark.parametrize("fails", [False, True])
+def test_r084_weights_are_bit_equal_before_and_after_an_evaluation_of_the_average(make, fails):
+    optimizer = make("optimizer.ema=0.5")
+    push(optimizer, 1.0, -1.0)
+    optimizer.step(1)
+    weights = [parameter.detach().clone() for parameter in optimizer.parameters]
+    averages = [average.clone() for average in optimizer.average.values()]
+    with suppress(KeyError), optimizer.averaged():
+        assert all(p.equal(average) for p, average in zip(optimizer.parameters, averages, strict=True))
+        if fails:
+            raise KeyError
+    assert all(p.equal(before) for p, before in zip(optimizer.parameters, weights, strict=True))
+    assert all(a.equal(before) for a, before in zip(optimizer.average.values(), averages, strict=True))
+
+
+def test_r085_weights_and_average_come_back_apart(make):
+    first, second = make("optimizer.ema=0.5"), make("optimizer.ema=0.5")
+    push(first, 1.0, -1.0)
+    first.step(1)
+    second.restore(first.state(), first.average)
+    assert all(second.average[name].equal(average) for name, average in first.average.items())
+    assert not any(p.equal(average) for p, average in zip(first.parameters, first.average.values(), strict=True))
+
+
+def test_moments_of_8_bits_step_as_bitsandbytes_does_and_go_back_bit_equal(recipe):
+    bitsandbytes = pytest.importorskip("bitsandbytes")
+    made = [{"large": nn.Parameter(torch.linspace(-1, 1, 5000)), "small": nn.Parameter(torch.ones(3))} for _ in range(3)]
+    first, second = (Optimizer(recipe("optimizer.bits=8"), parameters) for parameters in made[:2])  # small ones keep 32 bits
+    o, other = first.options, list(made[2].values())
+    reference = bitsandbytes.optim.AdamW8bit(other, lr=o.lr, betas=o.betas, weight_decay=o.weight_decay)
+    for step in range(1, 4):
+        for each in (*first.parameters, *other):
+            each.grad = torch.linspace(-step, 1, len(each))
+        nn.utils.clip_grad_norm_(other, o.max_grad_norm)
+        first.step(step)
+        reference.step()
+    assert all(a.equal(b) for a, b in zip(first.parameters, other, strict=True))
+    assert first.state()["large/state1"].dtype == torch.uint8
+    second.restore({name: value.clone() for name, value in first.state().items()}, {})
+    for parameter, trained in zip(second.parameters, first.parameters, strict=True):
+        parameter.data.copy_(trained)
+    for optimizer in (first, second):
+        push(optimizer, -2.0, 0.1)
+        optimizer.step(4)
+    assert all(a.equal(b) for a, b in zip(first.parameters, second.parameters, strict=True))
+
+
+def test_moments_of_8_bits_without_bitsandbytes_say_what_to_install(make, monkeypatch):
+    monkeypatch.setitem(sys.modules, "bitsandbytes.optim.adamw", None)
+    with pytest.raises(PluginError, match=r"pip install \"vgrpo\[8bit\]\""):
+        make("optimizer.bits=8")

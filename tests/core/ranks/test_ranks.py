@@ -75,8 +75,9 @@ def test_when_one_rank_is_asked_to_stop_all_stop_after_the_same_iteration(two):
 
 
 def test_r096_weights_that_differ_between_ranks_stop_the_run_after_the_first_step(two):
-    assert two["drift"].ends == ["RunError: the trained weights of rank 1 are not those of rank 0; start again from a checkpoint\n  "
-                                 "failed after iteration 1; iteration 1 is kept"] * 2  # fmt: skip
+    for end in two["drift"].ends:
+        assert end.startswith("RankError: the trained weights of rank 1 are not those of rank 0")
+        assert end.endswith("failed after iteration 1; nothing is kept")
 
 
 def test_a_run_stopped_on_two_ranks_goes_on_alone(alone, two, resumed):

@@ -1,4 +1,4 @@
-"""One rank of runs of the toy: `worker.py FOLDER NAME=RECIPE ...`. How each ended and what it drew goes to FOLDER/NAME/rank-N.pt."""
+"""One rank of runs of the toy, `worker.py FOLDER NAME=RECIPE ...`: how each ended and what it drew is in FOLDER/NAME/rank-N.pt."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from vgrpo_core.vgrpo import VGRPO
 
 
 class Uneven(Reward):
-    """Mean red; on rank 1 it knows nothing, fails, or moves a weight of the model after the first call."""
+    """Mean red; on rank 1 it knows nothing, or fails."""
 
     name = "uneven"
     kind: Literal["blind", "fail"] = "blind"
