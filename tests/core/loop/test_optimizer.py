@@ -152,8 +152,6 @@ def test_the_average_follows_each_step_and_is_the_closed_form_of_what_the_weight
         optimizer.step(step)
         pairs = zip(expected, optimizer.parameters, strict=True)
         expected = [0.9 * average + 0.1 * parameter.detach() for average, parameter in pairs]
-            0.9 * average + 0.1 * parameter.detach() for average, parameter in zip(expected, optimizer.parameters, strict=True)
-        ]
     for average, value in zip(optimizer.average.values(), expected, strict=True):
         torch.testing.assert_close(average, value)
 
