@@ -23,7 +23,7 @@ from vgrpo_recipe.layout import LAYOUT, LISTS, title
 from vgrpo_recipe.tables import At, dump
 
 DOCS = Path(__file__).parent
-NAMES = {int: "integer", float: "number", str: "text", bool: "true or false"}
+NAMES = {int: "integer", float: "number", str: "text", bool: "true or false", Path: "path"}
 
 
 def keys() -> str:
@@ -65,7 +65,8 @@ def _plugin(offer: Offer) -> str:
     fields = offer.plugin.model_fields.items()
     rows = [f"| `{name}` | {_type(field)} | {_default(name, field)} | {field.description} |" for name, field in fields]
     table = ["", "| option | type | default | meaning |", "|---|---|---|---|", *rows] if rows else []
-    needs = ["", f'Needs `pip install "{offer.plugin.extra}"`.'] if offer.plugin.extra else []
+    extra = f'"{offer.plugin.extra}"' if "[" in offer.plugin.extra else offer.plugin.extra
+    needs = ["", f"Needs `pip install {extra}`."] if extra else []
     return "\n".join([f"### {offer.kind} `{offer.name}`", "", _sentence(offer.plugin), *needs, *table])
 
 

@@ -9,9 +9,9 @@ import pytest
 from pydantic import BaseModel, ConfigDict, Field
 
 from vgrpo_core import Backbone, Objective, Prompt, Prompts, Reward, Sampler
-from vgrpo_core.plan import Plan
 from vgrpo_core.registry import Offer, Registry
 from vgrpo_recipe import load
+from vgrpo_recipe.plan import Plan
 
 
 class Adapter(BaseModel):

@@ -6,6 +6,7 @@ else is: whatever is not finite has become NaN before it comes here.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from typing import Literal, NamedTuple
 
@@ -29,6 +30,8 @@ class Advantages(NamedTuple):
     """Share of groups whose advantages are all zero."""
     shares: dict[str, float]
     """Each label's share of the variance that the advantages are made of; NaN where there is none."""
+    correlations: dict[str, float]
+    """Of each label's part with the advantages, over the samples that have both; NaN where one of them does not vary."""
 
 
 def standardise(scores: Tensor, *, scale: Scale = "group") -> Tensor:
@@ -69,7 +72,13 @@ def combine(
     values = values.where(valid, 0.0)
     spread = (parts - parts.nanmean(2, keepdim=True)).square().nansum((1, 2))
     shares = dict(zip(used, (spread / spread.sum()).tolist(), strict=True))
-    return Advantages(values, valid, (values == 0).all(1).double().mean().item(), shares)
+    correlations = {label: _correlation(part, values, valid) for label, part in zip(used, parts, strict=True)}
+    return Advantages(values, valid, (values == 0).all(1).double().mean().item(), shares, correlations)
+
+
+def _correlation(part: Tensor, values: Tensor, valid: Tensor) -> float:
+    both = valid & part.isfinite()
+    return torch.corrcoef(torch.stack([part[both], values[both]]))[0, 1].item() if both.sum() > 1 else math.nan
 
 
 def soft_clip(values: Tensor, eta: float | None) -> Tensor:

@@ -7,6 +7,7 @@ shared by a group without communication.
 from __future__ import annotations
 
 import hashlib
+from functools import lru_cache
 from typing import Literal
 
 import torch
@@ -26,13 +27,12 @@ def generator(run: int, purpose: Purpose, *place: int) -> torch.Generator:
     return torch.Generator().manual_seed(seed(run, purpose, *place))
 
 
-def epoch_order(run: int, epoch: int, count: int) -> Tensor:
-    """Return the order in which one pass visits `count` prompts: int64 [count]."""
-    return torch.randperm(count, generator=generator(run, "order", epoch))
+@lru_cache(maxsize=64)
+def epoch_order(run: int, epoch: int, count: int, *source: int) -> Tensor:
+    """Return the order in which one pass visits the `count` prompts of a set: int64 [count]."""
+    return torch.randperm(count, generator=generator(run, "order", epoch, *source))
 
 
-def prompt_indices(run: int, iteration: int, prompts: int, count: int) -> list[int]:
-    """Return the `prompts` rows that an iteration (from 1) draws out of `count`, each once per pass, across passes."""
-    places = range((iteration - 1) * prompts, iteration * prompts)
-    orders = {epoch: epoch_order(run, epoch, count) for epoch in {place // count for place in places}}
-    return [int(orders[place // count][place % count]) for place in places]
+def prompt_index(run: int, place: int, count: int, *source: int) -> int:
+    """Return the row, out of `count`, that the draw number `place` (from 0) visits: each once per pass."""
+    return int(epoch_order(run, place // count, count, *source)[place % count])

@@ -32,20 +32,25 @@ def of_scores(scores: Mapping[str, Tensor], *, prefix: str) -> Metrics:
     return metrics
 
 
-def scaled(scores: Mapping[str, Tensor], entries: Sequence[RewardEntry]) -> dict[str, Tensor]:
-    """Apply each reward's scale and offset."""
-    return {entry.label: entry.scale * scores[entry.label] + entry.offset for entry in entries}
-
-
-def of_scaled(scores: Mapping[str, Tensor], entries: Sequence[RewardEntry]) -> Metrics:
-    """Give the mean after scale and offset, for rewards that have any."""
-    return {f"reward/{e.label}/scaled": number(scores[e.label].nanmean()) for e in entries if (e.scale, e.offset) != (1, 0)}
+def of_scaled(scores: Mapping[str, Tensor], entries: Sequence[RewardEntry], iteration: int) -> Metrics:
+    """Give the mean after scale, offset and gate where there is any, what share a gate lets through, and weights that change."""
+    found: Metrics = {}
+    for entry in entries:
+        values, name = scores[entry.label], f"reward/{entry.label}"
+        if (entry.scale, entry.offset, entry.gate) != (1, 0, None):
+            found[f"{name}/scaled"] = number(values.nanmean())
+        if entry.gate:
+            found[f"{name}/counts"] = number(values.isfinite().double().mean())
+        if isinstance(entry.weight, tuple):
+            found[f"{name}/weight"] = entry.weight_at(iteration)
+    return found
 
 
 def of_advantages(advantages: Advantages) -> Metrics:
     """Give deviation, largest magnitude, each reward's share, groups without signal and samples that nothing could judge."""
     valid = advantages.values[advantages.valid]
     shares: Metrics = {f"advantage/{label}/share": number(share) for label, share in advantages.shares.items()}
+    shares |= {f"advantage/{label}/correlation": number(value) for label, value in advantages.correlations.items()}
     return shares | {
         "group/zero_std_fraction": advantages.zero_std_fraction,
         "advantage/std": number(valid.std(correction=0)) if len(valid) else None,

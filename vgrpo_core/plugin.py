@@ -59,6 +59,8 @@ class Prompt:
 
     text: str
     metadata: Mapping[str, Any] = field(default_factory=dict)
+    tags: frozenset[str] = frozenset()
+    """Those of its metadata (`tag` or `tags`) and of its set in the recipe, once it is loaded."""
 
 
 class Prompts(Plugin):

@@ -11,7 +11,7 @@ import tomli_w
 
 from .plugin import Backbone, Objective, Prompts, Reward, Sampler
 from .registry import Offer
-from .schema import Batch, Checkpoint, Combine, Optimizer, Run
+from .schema import Batch, Checkpoint, Combine, Gate, Optimizer, Run
 
 
 @dataclass(frozen=True)
@@ -19,11 +19,31 @@ class RewardEntry:
     """A reward in use; what is combined is `scale * score + offset`. A monitor has weight 0."""
 
     label: str
-    weight: float
+    weight: float | tuple[tuple[int, float], ...]
+    """Constant, or (iteration, weight) points."""
     scale: float
     offset: float
     plugin: Reward
     offer: Offer
+    gate: Gate | None = None
+    on: tuple[str, ...] = ()
+    """The tags of the prompts that it judges; without any, all."""
+
+    def weight_at(self, iteration: int) -> float:
+        """Return the weight in an iteration: linear between points, constant beyond them."""
+        from numpy import interp
+
+        points = self.weight if isinstance(self.weight, tuple) else ((0, self.weight),)
+        return float(interp(iteration, [at for at, _ in points], [weight for _, weight in points]))
+
+
+@dataclass(frozen=True)
+class PromptSet:
+    """A source of prompts in use, its share of each iteration relative to the others, and the tag that its prompts get."""
+
+    plugin: Prompts
+    share: float = 1.0
+    tag: str | None = None
 
 
 @dataclass(frozen=True)
@@ -33,7 +53,7 @@ class Eval:
     every: int
     seed: int
     samples: int
-    prompts: Prompts
+    prompts: tuple[PromptSet, ...]
     sampler: Sampler
     rewards: tuple[RewardEntry, ...]
 
@@ -46,7 +66,7 @@ class Recipe:
     run: Run
     backbone: Backbone
     sampler: Sampler
-    prompts: Prompts
+    prompts: tuple[PromptSet, ...]
     batch: Batch
     objective: Objective
     optimizer: Optimizer
@@ -60,3 +80,8 @@ class Recipe:
     def to_toml(self) -> str:
         """Write the resolved recipe; it loads to the same recipe from any folder."""
         return tomli_w.dumps(self.table)
+
+
+def moments(every: int, end: int) -> set[int]:
+    """Return the iterations in which something is due: the multiples of `every`, none where it is 0, and always the last."""
+    return {end, *(range(every, end, every) if every else ())}

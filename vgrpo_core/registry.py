@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import hashlib
 import os
-import runpy
 import sys
 from collections.abc import Iterable
 from dataclasses import dataclass
 from importlib.metadata import EntryPoint, entry_points, version
 from importlib.util import find_spec
-from pathlib import Path
 from typing import Any
 
 import pluggy
@@ -18,11 +15,14 @@ from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
 from . import hookspecs
-from .errors import PluginError, VgrpoError, nearest
+from .errors import PluginError, VgrpoError
 from .hookspecs import HOOKS, KINDS, PROJECT
 from .plugin import Plugin
 
-RESERVED = {"reward": {"use", "label", "weight", "scale", "offset"}}
+RESERVED = {
+    "reward": {"use", "label", "weight", "scale", "offset", "gate", "on", "url", "python"},
+    "prompts": {"use", "share", "tag"},
+}
 """Keys that the recipe reads itself, so that no option may have their name; `use` alone for other kinds."""
 
 
@@ -84,7 +84,7 @@ class Registry:
             try:
                 offers += _offers(entry)
             except Exception as error:
-                if _strict():
+                if strict():
                     raise
                 failures.append(Failure(*_source(entry), entry.name, reason(error)))
         return cls(tuple(offers), tuple(failures), tuple(blocked))
@@ -93,43 +93,6 @@ class Registry:
         """List what is installed of a kind."""
         return sorted({offer.name for offer in self.offers if offer.kind == kind})
 
-    def find(self, kind: str, use: str, base: Path) -> Offer:
-        """Return what `use` names: "name", "distribution/name" or "./file.py:Class" (relative to `base`); else a PluginError."""
-        offer = _from_file(kind, use, base) if is_file(use) else self._named(kind, use)
-        if offer.missing:
-            install = f'"{offer.plugin.extra}"' if offer.plugin.extra else " ".join(offer.missing)
-            what = f'{kind} "{use}" needs {", ".join(offer.missing)}, which is not installed'
-            raise PluginError(what, f"Run: pip install {install}")
-        return offer
-
-    def _named(self, kind: str, use: str) -> Offer:
-        distribution, _, name = use.rpartition("/")
-        wanted = canonicalize_name(distribution)
-        same = [offer for offer in self.offers if (offer.kind, offer.name) == (kind, name)]
-        found = [offer for offer in same if not wanted or canonicalize_name(offer.distribution) == wanted]
-        if len(found) == 1:
-            return found[0]
-        if found:
-            choices = " or ".join(f'"{o.distribution}/{name}" ({o.plugin.__module__}.{o.plugin.__qualname__})' for o in found)
-            raise PluginError(f'{len(found)} plugins offer a {kind} named "{use}"; use {choices}')
-        raise self._unknown(kind, use)
-
-    def _unknown(self, kind: str, use: str) -> PluginError:
-        names = self.names(kind)
-        others = sorted({offer.kind for offer in self.offers if offer.name == use})
-        hint = f"; it is the name of {' and '.join(others)}" if others else nearest(use, names)
-        lines = [f"Installed {HOOKS[kind].removeprefix('vgrpo_')}: {', '.join(names) or 'none'}."]
-        if self.failures:
-            lines.append(f"Not loaded: {', '.join(map(str, self.failures))}.")
-        if self.blocked:
-            lines.append(f"Kept out by VGRPO_PLUGINS: {', '.join(self.blocked)}.")
-        return PluginError(f'no {kind} named "{use}"{hint}', "\n  ".join(lines))
-
-
-def is_file(use: str) -> bool:
-    """Tell whether `use` names a Python file instead of an installed plugin."""
-    return use.endswith(".py") or use.rpartition(":")[0].endswith(".py")
-
 
 def reason(error: BaseException) -> str:
     """Name an error in one line, as people read it."""
@@ -137,7 +100,8 @@ def reason(error: BaseException) -> str:
     return first if isinstance(error, VgrpoError) else f"{type(error).__name__}: {first}"
 
 
-def _strict() -> bool:
+def strict() -> bool:
+    """Tell whether the first plugin that fails is to raise (VGRPO_STRICT_PLUGINS=1)."""
     return os.environ.get("VGRPO_STRICT_PLUGINS", "0") not in ("", "0")
 
 
@@ -168,7 +132,7 @@ def _offers(entry: EntryPoint) -> list[Offer]:
     if not manager.get_hookcallers(module):
         raise TypeError("it has no hook: nothing in it is marked @hookimpl")
     impls = [(kind, impl) for kind, hook in HOOKS.items() for impl in getattr(manager.hook, hook).get_hookimpls()]
-    return [_offer(kind, plugin, _source(entry)) for kind, impl in impls for plugin in impl.function()]
+    return [offered(kind, plugin, _source(entry)) for kind, impl in impls for plugin in impl.function()]
 
 
 def _check_version(requires: Iterable[str] | None) -> None:
@@ -180,7 +144,8 @@ def _check_version(requires: Iterable[str] | None) -> None:
                 raise PluginError(f"it needs {requirement.name}{requirement.specifier}, and vgrpo {have} is installed")
 
 
-def _offer(kind: str, plugin: Any, source: tuple[str, str]) -> Offer:
+def offered(kind: str, plugin: Any, source: tuple[str, str]) -> Offer:
+    """Check what a hook or a file offers as a plugin of a kind; a TypeError says all that is wrong with it."""
     base = KINDS[kind]
     if not (isinstance(plugin, type) and issubclass(plugin, base)):
         raise TypeError(f"{getattr(plugin, '__qualname__', plugin)!r} is not a subclass of vgrpo_core.{base.__name__}")
@@ -196,22 +161,3 @@ def _offer(kind: str, plugin: Any, source: tuple[str, str]) -> Offer:
     if found := [fault for fault, wrong in faults if wrong]:
         raise TypeError(f"{plugin.__qualname__}: {'; '.join(found)}")
     return Offer(kind, str(name), plugin, *source)
-
-
-def _from_file(kind: str, use: str, base: Path) -> Offer:
-    place, _, attribute = use.rpartition(":")
-    if not place.endswith(".py"):
-        raise PluginError(f'"{use}" names a file but no class in it', f'Write "{use}:Class".')
-    path = (base / place).resolve()
-    if not path.is_file():
-        raise PluginError(f'no file "{path}"', f'"{place}" is looked for in the recipe\'s folder.')
-    try:
-        digest = hashlib.sha256(path.read_bytes()).hexdigest()[:12]
-        found = runpy.run_path(str(path), run_name=f"vgrpo_file_{digest}")
-        if attribute not in found:
-            raise AttributeError(f'no class "{attribute}" in it{nearest(attribute, found)}')
-        return _offer(kind, found[attribute], (str(path), f"sha256:{digest}"))
-    except Exception as error:
-        if _strict():
-            raise
-        raise PluginError(f'{kind} "{use}" can not be used', reason(error)) from error

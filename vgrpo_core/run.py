@@ -13,9 +13,8 @@ from . import checkpoint
 from .errors import RankError, RunError
 from .events import Iterated, Listener, Saved, Started
 from .folder import Folder, manifest
-from .plan import moments
 from .ranks import Ranks
-from .recipe import Recipe
+from .recipe import Recipe, moments
 from .trainer import Trainer
 
 Stop = Callable[[], bool]
@@ -72,7 +71,7 @@ def _finish(trainer: Trainer, folder: Folder) -> dict[str, Any]:
     with trainer.optimizer.averaged(), trainer.ranks.whole(trainer.policy.module):
         if trainer.ranks.main:
             trainer.policy.export(folder.path / "model")
-    weights = {entry.label: entry.weight * entry.scale for entry in trainer.recipe.rewards}
+    weights = {entry.label: entry.weight_at(trainer.done) * entry.scale for entry in trainer.recipe.rewards}
     return trainer.ranks.told(folder.summarise(weights) if trainer.ranks.main else {})
 
 

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+import math
+from typing import TYPE_CHECKING, Annotated, Literal
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 
 def _has_baseline(group: int) -> int:
@@ -51,6 +55,20 @@ class Optimizer(Table):
     max_grad_norm: float = Field(default=1.0, gt=0, description="bound of the gradient's norm")
     bits: Literal[8, 32] = Field(default=32, description="precision of the moments; 8 needs bitsandbytes")
     ema: float | None = Field(default=None, gt=0, lt=1, description="decay of the weights' average that is evaluated and exported")
+
+
+class Gate(Table):
+    """Let a reward count only where the native score of another one lies in a range."""
+
+    reward: str = Field(description="label of the other reward")
+    above: float = Field(default=-math.inf, description="it has to be greater than this")
+    below: float = Field(default=math.inf, description="it has to be less than this")
+
+    model_config = ConfigDict(allow_inf_nan=True)
+
+    def holds(self, scores: Tensor) -> Tensor:
+        """Tell where it is open; never where the score is missing."""
+        return (scores > self.above) & (scores < self.below)
 
 
 class Combine(Table):

@@ -13,6 +13,7 @@ from .errors import RunError, VgrpoError
 from .samples import Samples, Scores
 
 if TYPE_CHECKING:
+    from .plugin import Prompt
     from .recipe import RewardEntry
 
 
@@ -25,14 +26,31 @@ class Judge:
     """How messages name it, such as `reward "ocr" (vgrpo 0.1.0)`."""
     score: Callable[[Samples], Tensor | Scores]
     monitor: bool = False
+    on: tuple[str, ...] = ()
     failures: list[str] = field(default_factory=list)
 
     def __call__(self, samples: Samples) -> Tensor:
         """Score samples: float64 [B] on the CPU, NaN where missing (a non-finite score is missing)."""
         return self.examine(samples).values
 
+    def judges(self, prompt: Prompt) -> bool:
+        """Tell whether a prompt is one that it judges."""
+        return not self.on or not prompt.tags.isdisjoint(self.on)
+
     def examine(self, samples: Samples) -> Scores:
-        """Score samples, and keep what the numbers were made from where the reward says so."""
+        """Score the samples that it judges, and keep what the numbers were made from where the reward says so."""
+        rows = [row for row, prompt in enumerate(samples.prompts) if self.judges(prompt)]
+        if len(rows) == len(samples):
+            return self._examine(samples)
+        values, evidence = torch.full((len(samples),), torch.nan, dtype=torch.float64), [dict[str, Any]() for _ in samples.prompts]
+        if rows:
+            found = self._examine(Samples(tuple(samples.prompts[row] for row in rows), samples.images[rows]))
+            values[rows] = found.values
+            for row, table in zip(rows, found.evidence, strict=False):
+                evidence[row] = dict(table)
+        return Scores(values, evidence)
+
+    def _examine(self, samples: Samples) -> Scores:
         evidence: Sequence[Mapping[str, Any]] = ()
         try:
             with torch.no_grad():
@@ -59,7 +77,22 @@ class Judge:
         return RunError(f"{self.source} failed on {len(samples)} samples, first prompt {first!r}: {type(error).__name__}: {error}")
 
 
+def asked(judges: Sequence[Judge], prompts: Sequence[Prompt], scores: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """Keep the scores of the prompts that each judge judges."""
+    return {judge.label: scores[judge.label][[judge.judges(prompt) for prompt in prompts]] for judge in judges}
+
+
+def scaled(scores: Mapping[str, Tensor], entries: Sequence[RewardEntry]) -> dict[str, Tensor]:
+    """Apply each reward's scale and offset; where its gate does not hold a score is missing."""
+    return {
+        entry.label: (entry.scale * scores[entry.label] + entry.offset).where(
+            entry.gate.holds(scores[entry.gate.reward]) if entry.gate else torch.tensor(True), torch.nan
+        )
+        for entry in entries
+    }
+
+
 def load(entry: RewardEntry, device: torch.device, *, monitor: bool = False) -> Judge:
     """Load a reward of a recipe."""
     source = f'reward "{entry.label}" ({entry.offer.source})'
-    return Judge(entry.label, source, entry.plugin.load(device), monitor)
+    return Judge(entry.label, source, entry.plugin.load(device), monitor, entry.on)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -13,14 +14,14 @@ from .advantages import Advantages, combine
 from .checkpoint import Checkpoint
 from .errors import RunError
 from .events import Evaluated, Listener, Metrics, Warned
-from .keys import prompt_indices, seed
+from .keys import seed
 from .optimizer import Optimizer
-from .plan import load_prompts
-from .plugin import Sampler, Update
+from .plugin import Prompt, Sampler, Update
+from .prompts import Pool, load_prompts
 from .ranks import Ranks
 from .recipe import Recipe
 from .rollout import Collected, Draws, Rollout, collect, draws
-from .scoring import Judge, load
+from .scoring import Judge, asked, load, scaled
 
 IDLE_LIMIT = 5  # iterations without any advantage before the run stops
 SHOWN = 64  # held-out images kept for pictures
@@ -31,7 +32,7 @@ class Trainer:
 
     def __init__(self, recipe: Recipe, device: torch.device, listener: Listener, ranks: Ranks | None = None) -> None:
         self.recipe, self.device, self.tell, self.ranks = recipe, device, listener, ranks or Ranks()
-        self.prompts, self.held_out = load_prompts(recipe.prompts), load_prompts(recipe.eval.prompts)
+        self.prompts, self.held_out = Pool(recipe.prompts), load_prompts(recipe.eval.prompts)
         with self.ranks.first():
             self.judges = [load(entry, device) for entry in recipe.rewards]
             self.monitors = [load(entry, device, monitor=True) for entry in recipe.eval.rewards]
@@ -60,10 +61,10 @@ class Trainer:
     def iterate(self, iteration: int) -> Metrics:
         """Draw, judge, compare in groups, take the gradient steps."""
         recipe, batch = self.recipe, self.recipe.batch
-        chosen = prompt_indices(recipe.run.seed, iteration, batch.prompts, len(self.prompts))
-        rows = draws(recipe.run.seed, "noise", [self.prompts[index] for index in chosen], batch.group, iteration)
+        chosen = self.prompts.draw(recipe.run.seed, iteration, batch.prompts)
+        rows = draws(recipe.run.seed, "noise", chosen, batch.group, iteration)
         drawn = self.collect(recipe.sampler, self.judges, rows)
-        advantages, line = self.compare(drawn)
+        advantages, line = self.compare(iteration, rows.prompts, drawn)
         values, valid = advantages.values.flatten().float(), advantages.valid.flatten()
         rollout = Rollout(recipe.run.seed, iteration, batch.group, rows.prompts, drawn.latents, values, valid, self.ranks)
         samples = recipe.objective.samples_in(batch.micro)
@@ -80,14 +81,15 @@ class Trainer:
         scores = self.ranks.spread(torch.stack(list(drawn.scores.values())), own, len(rows))
         return drawn._replace(scores=dict(zip(drawn.scores, scores, strict=True)))
 
-    def compare(self, drawn: Collected) -> tuple[Advantages, Metrics]:
+    def compare(self, iteration: int, prompts: Sequence[Prompt], drawn: Collected) -> tuple[Advantages, Metrics]:
         """Turn scores into advantages; stop when nothing has had one for five iterations."""
         recipe = self.recipe
-        scores = metrics.scaled(drawn.scores, recipe.rewards)
+        scores = scaled(drawn.scores, recipe.rewards)
         grouped = {label: values.view(-1, recipe.batch.group) for label, values in scores.items()}
-        weights = {entry.label: entry.weight for entry in recipe.rewards}
+        weights = {entry.label: entry.weight_at(iteration) for entry in recipe.rewards}
         advantages = combine(grouped, weights, use=recipe.combine.use, scale=recipe.combine.scale)
-        line = metrics.of_scores(drawn.scores, prefix="reward") | metrics.of_scaled(scores, recipe.rewards)
+        line = metrics.of_scores(asked(self.judges, prompts, drawn.scores), prefix="reward")
+        line |= metrics.of_scaled(scores, recipe.rewards, iteration)
         line |= metrics.of_advantages(advantages)
         self.idle = 0 if bool(advantages.values.any()) else self.idle + 1
         if advantages.zero_std_fraction > 0.5 and not self.warned:
@@ -130,7 +132,7 @@ class Trainer:
         judges: list[Judge] = [*self.judges, *self.monitors]
         with self.optimizer.averaged():
             drawn = self.collect(options.sampler, judges, rows, SHOWN)
-        line = metrics.of_scores(drawn.scores, prefix="eval")
+        line = metrics.of_scores(asked(judges, rows.prompts, drawn.scores), prefix="eval")
         self.report_gaps()
         images = torch.stack([image for part in self.ranks.gather(drawn.images) for image in part])
         means = {judge.label: line[f"eval/{judge.label}/mean"] for judge in judges}

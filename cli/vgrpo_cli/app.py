@@ -84,8 +84,8 @@ def check(
     ranks: Annotated[int, typer.Option(min=1, metavar="N", help="Plan for N processes that train together.")] = 1,
 ) -> None:
     """Validate a recipe and print what it will load and cost. Nothing is loaded, but for --deep."""
-    from vgrpo_core.plan import Plan
     from vgrpo_recipe import load
+    from vgrpo_recipe.plan import Plan
 
     from .planned import lines
 

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from vgrpo_core.plan import Plan
-from vgrpo_core.recipe import RewardEntry
+from math import isfinite
+
+from vgrpo_core.recipe import PromptSet, RewardEntry
+from vgrpo_recipe.plan import Plan
 
 
 def lines(plan: Plan) -> list[str]:
@@ -14,13 +16,15 @@ def lines(plan: Plan) -> list[str]:
 
 def _loads(plan: Plan) -> list[str]:
     recipe = plan.recipe
-    plain = {"sampler": recipe.sampler, "prompts": recipe.prompts, "objective": recipe.objective}
+    total = sum(each.share for each in recipe.prompts)
     kinds = {offer.plugin: offer for offer in recipe.offers}
     return [
         f"backbone {recipe.backbone.describe()} ({kinds[type(recipe.backbone)].source})",
         *recipe.backbone.notes(),
-        *(f"{kind} {plugin.name} ({kinds[type(plugin)].source})" for kind, plugin in plain.items()),
-        *(f"reward {_named(entry)}, weight {entry.weight:g}" for entry in recipe.rewards),
+        f"sampler {recipe.sampler.name} ({kinds[type(recipe.sampler)].source})",
+        *(f"prompts {each.plugin.name} ({kinds[type(each.plugin)].source}){_share(each, total)}" for each in recipe.prompts),
+        f"objective {recipe.objective.name} ({kinds[type(recipe.objective)].source})",
+        *(f"reward {_named(entry)}, weight {weight(entry)}{_where(entry)}" for entry in recipe.rewards),
         *(f"monitor {_named(entry)}" for entry in recipe.eval.rewards),
     ]
 
@@ -62,6 +66,26 @@ def _eval(plan: Plan) -> list[str]:
         f"{plan.held_out:,} {source} x {_count(options.samples, 'sample')} = {images:,} images",
         f"{_count(plan.rounds, 'round')} x {images:,} images x {each} evaluations = {plan.rounds * images * each:,}",
     ]
+
+
+def weight(entry: RewardEntry) -> str:
+    """Write a weight, or the points that it moves between."""
+    if isinstance(entry.weight, tuple):
+        return ", ".join(f"{value:g} at {iteration}" for iteration, value in entry.weight)
+    return f"{entry.weight:g}"
+
+
+def _share(each: PromptSet, total: float) -> str:
+    tag = f', tag "{each.tag}"' if each.tag else ""
+    return f", {each.share / total:.0%} of each iteration{tag}" if each.share != total else tag
+
+
+def _where(entry: RewardEntry) -> str:
+    on = f", on prompts tagged {' or '.join(entry.on)}" if entry.on else ""
+    if not entry.gate:
+        return on
+    bounds = [f"{word} {bound:g}" for word, bound in (("above", entry.gate.above), ("below", entry.gate.below)) if isfinite(bound)]
+    return f"{on}, where {entry.gate.reward} is {' and '.join(bounds)}"
 
 
 def _named(entry: RewardEntry) -> str:

@@ -14,13 +14,14 @@ from typing import TYPE_CHECKING, Any
 from rich.console import Console
 
 from vgrpo_core.events import Evaluated, Event, Started, Warned
-from vgrpo_core.plan import Plan
 from vgrpo_core.recipe import Recipe
 from vgrpo_recipe import load
+from vgrpo_recipe.plan import Plan
 
 from . import folders, pictures
 from .launch import check_launcher, command, processes, rank
 from .listing import columns
+from .planned import weight
 from .screen import Screen, number
 from .shipped import find
 from .signals import Interrupts
@@ -191,7 +192,7 @@ def _shown(job: Job, interrupts: Interrupts, screen: Screen, ranks: Ranks) -> in
 def _introduction(job: Job) -> list[str]:
     recipe, batch = job.recipe, job.recipe.batch
     over = f", on {processes()} ranks" if processes() > 1 else ""
-    rewards = [f"{entry.label} (weight {entry.weight:g})" for entry in recipe.rewards]
+    rewards = [f"{entry.label} (weight {weight(entry)})" for entry in recipe.rewards]
     rewards += [f"{entry.label} (watched only)" for entry in recipe.eval.rewards]
     rows = [
         ("recipe", str(recipe.path)),

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any
+import itertools
+import math
+from typing import Annotated, Any
 
-from pydantic import BaseModel, Field
+from pydantic import BaseModel, BeforeValidator, Field
 
-from vgrpo_core.schema import Batch, Checkpoint, Combine, EvalKeys, Optimizer, Run, Table
+from vgrpo_core.schema import Batch, Checkpoint, Combine, EvalKeys, Gate, Optimizer, Run, Table
 
 from .tables import At
 
@@ -31,10 +33,45 @@ class UseMonitor(Use):
     )
 
 
+Points = tuple[tuple[int, float], ...]
+
+
+def _weight(value: Any) -> Any:
+    """Check a weight before its type is known, so that a mistake is explained once."""
+    if _is_number(value):
+        if not math.isfinite(value):
+            raise ValueError("input should be a finite number")
+        return value
+    if not (isinstance(value, list) and value and all(map(_is_point, value))):
+        raise ValueError("write a number, or points [[iteration, weight], ...]")
+    if any(first[0] >= second[0] for first, second in itertools.pairwise(value)):
+        raise ValueError("the iterations of its points have to rise")
+    return tuple(map(tuple, value))
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)
+
+
+def _is_point(value: Any) -> bool:
+    return isinstance(value, list) and len(value) == 2 and isinstance(value[0], int) and _is_number(value[1])
+
+
+class UsePrompts(Use):
+    """A source of prompts."""
+
+    share: float = Field(default=1.0, gt=0, description="share of each iteration, relative to the other `[[prompts]]`")
+    tag: str | None = Field(default=None, description="mark of its prompts, for rewards with `on`")
+
+
 class UseReward(UseMonitor):
     """A reward to train on, and to watch in evaluation."""
 
-    weight: float = Field(default=1.0, description="weight in the sum; negative to lower the score")
+    weight: Annotated[float | Points, BeforeValidator(_weight)] = Field(
+        default=1.0, description="weight in the sum; negative to lower the score; or points [[iteration, weight], ...]"
+    )
+    gate: Gate | None = Field(default=None, description="count only where another reward's score is `above` or `below` a value")
+    on: tuple[str, ...] = Field(default=(), description="judge only prompts with one of these tags")
     scale: float = Field(default=1.0, description="factor on the native score, before rewards are combined")
     offset: float = Field(default=0.0, description="added after `scale`")
 
@@ -43,7 +80,7 @@ LAYOUT: dict[At, tuple[type[Table], str]] = {
     ("run",): (Run, ""),
     ("backbone",): (Use, "backbone"),
     ("sampler",): (Use, "sampler"),
-    ("prompts",): (Use, "prompts"),
+    ("prompts",): (UsePrompts, "prompts"),
     ("batch",): (Batch, ""),
     ("objective",): (UseObjective, "objective"),
     ("optimizer",): (Optimizer, ""),
@@ -51,13 +88,15 @@ LAYOUT: dict[At, tuple[type[Table], str]] = {
     ("combine",): (Combine, ""),
     ("checkpoint",): (Checkpoint, ""),
     ("eval",): (EvalKeys, ""),
-    ("eval", "prompts"): (Use, "prompts"),
+    ("eval", "prompts"): (UsePrompts, "prompts"),
     ("eval", "sampler"): (Use, "sampler"),
     ("eval", "reward"): (UseMonitor, "reward"),
 }
 """Every table, with its own keys and the kind of plugin whose options it holds besides."""
 
 LISTS = {at for at in LAYOUT if at[-1] == "reward"}
+SEVERAL = {at for at in LAYOUT if at[-1] == "prompts"}
+"""Tables that may be written once, or several times in double brackets."""
 OPTIONAL = {at for at in LAYOUT if len(at) == 2} | LISTS
 
 

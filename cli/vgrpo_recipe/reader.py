@@ -13,11 +13,12 @@ from pydantic import BaseModel, ValidationError
 
 from vgrpo_core import PluginError, RecipeError
 from vgrpo_core.errors import nearest
-from vgrpo_core.recipe import Eval, Recipe, RewardEntry
-from vgrpo_core.registry import Offer, Registry, is_file, reason
+from vgrpo_core.recipe import Eval, PromptSet, Recipe, RewardEntry
+from vgrpo_core.registry import Offer, Registry, reason
 from vgrpo_core.schema import Run, Table
 
-from .layout import LAYOUT, LISTS, OPTIONAL, UseMonitor, UseReward, fields, inner, title
+from .choice import choose, is_file
+from .layout import LAYOUT, LISTS, OPTIONAL, SEVERAL, UseMonitor, UseReward, fields, inner, title
 from .tables import At, Source, dump
 
 
@@ -48,8 +49,10 @@ class _Section:
         return str(self.values.get("label") or (self.offer.name if self.offer else ""))
 
     def entry(self) -> RewardEntry:
-        weight, scale, offset = (self.own.weight, self.own.scale, self.own.offset) if self.keys is UseReward else (0.0, 1.0, 0.0)
-        return RewardEntry(self.label, weight, scale, offset, self.plugin, cast(Offer, self.offer))
+        own, offer = self.own, cast(Offer, self.offer)
+        if self.keys is not UseReward:
+            return RewardEntry(self.label, 0.0, 1.0, 0.0, self.plugin, offer)
+        return RewardEntry(self.label, own.weight, own.scale, own.offset, self.plugin, offer, own.gate, own.on)
 
 
 class _Reader:
@@ -77,7 +80,8 @@ class _Reader:
         """Yield the sections of the file; those that may not be left out are empty where they are missing."""
         for at, (keys, kind) in LAYOUT.items():
             value = self.source.get(at)
-            entries = value if at in LISTS else [{}] if value is None and at not in OPTIONAL else [value]
+            listed = at in LISTS or (at in SEVERAL and isinstance(value, list))
+            entries = (value or [{}] if at in SEVERAL else value) if listed else [{}] if value is None and at not in OPTIONAL else [value]
             if value is None and at in OPTIONAL:
                 continue
             if not isinstance(entries, list) or not all(isinstance(entry, dict) for entry in entries):
@@ -86,24 +90,32 @@ class _Reader:
                 continue
             for index, entry in enumerate(entries):
                 own = {key: inside for key, inside in entry.items() if key not in inner(at)}
-                yield _Section((*at, index) if at in LISTS else at, keys, kind, own)
+                yield _Section((*at, index) if listed else at, keys, kind, own)
 
     def choose(self, section: _Section) -> None:
         use = section.values.get("use", section.keys.model_fields["use"].default if section.kind else None)
         if section.kind and isinstance(use, str):
             try:
-                section.offer = self.registry.find(section.kind, use, self.source.path.parent)
+                section.offer = choose(self.registry, section.kind, use, self.source.path.parent)
             except PluginError as error:
                 self.mistake(section.at, str(error), "use")
 
     def check(self, section: _Section) -> None:
         own = {key: value for key, value in section.values.items() if not section.kind or key in section.keys.model_fields}
-        options = {key: value for key, value in section.values.items() if key not in own}
+        options = {key: self.placed(section, key, value) for key, value in section.values.items() if key not in own}
         if section.keys is Run:
             own = {"name": self.source.path.stem.lstrip(".") or "run"} | own
         section.own = self.validate(section, section.keys, own)
         if section.offer:
             section.plugin = self.validate(section, section.offer.plugin, options)
+
+    def placed(self, section: _Section, key: str, value: Any) -> Any:
+        """Look for a file in the folder of the recipe that names it; one named by an override, in the working folder."""
+        field = section.offer.plugin.model_fields.get(key) if section.offer else None
+        if not field or field.annotation not in (Path, Path | None) or not isinstance(value, str):
+            return value
+        overridden = (*section.at, key) in self.source.overridden
+        return str((Path() if overridden else self.source.path.parent).resolve() / Path(value).expanduser())
 
     def validate(self, section: _Section, model: type[BaseModel], values: Mapping[str, Any]) -> BaseModel | None:
         """Validate as strictly as JSON: no text for numbers, no number for true and false."""
@@ -141,8 +153,14 @@ class _Reader:
         trained = [section for section in self.sections if section.keys is UseReward]
         if self.source.get(("reward",)) in (None, []):
             self.mistake((), "there is no [[reward]]; add one to train on")
-        if trained and all(section.own and section.own.weight * section.own.scale == 0 for section in trained):
+        if trained and all(section.own and _idle(section.own) for section in trained):
             self.mistake(trained[0].at, "every weight is 0, so there is nothing to train on", "weight")
+        labels = [section.label for section in trained]
+        for section in trained:
+            gate = section.own.gate if section.own else None
+            if gate and gate.reward not in set(labels) - {section.label}:
+                others = [label for label in labels if label != section.label]
+                self.mistake(section.at, f'gate names no other [[reward]]: "{gate.reward}"{nearest(gate.reward, others)}', "gate")
         taken: dict[str, At] = {}
         for section in self.sections:
             if section.kind == "reward" and section.label and taken.setdefault(section.label, section.at) != section.at:
@@ -156,21 +174,27 @@ class _Reader:
     def compose(self) -> Recipe:
         own = {section.at: section.own for section in self.sections}
         plugin = {section.at: section.plugin for section in self.sections}
+        prompts = self.prompt_sets(("prompts",))
         evaluation = Eval(
             **dict(own["eval",]),
-            prompts=plugin.get(("eval", "prompts"), plugin["prompts",]),
+            prompts=self.prompt_sets(("eval", "prompts")) or prompts,
             sampler=plugin.get(("eval", "sampler"), plugin["sampler",]),
             rewards=tuple(section.entry() for section in self.sections if section.keys is UseMonitor),
         )
         return Recipe(
             path=self.source.path,
             **{name: own[name,] for name in ("run", "batch", "optimizer", "combine", "checkpoint")},
-            **{name: plugin[name,] for name in ("backbone", "sampler", "prompts", "objective")},
+            **{name: plugin[name,] for name in ("backbone", "sampler", "objective")},
+            prompts=prompts,
             rewards=tuple(section.entry() for section in self.sections if section.keys is UseReward),
             eval=evaluation,
             offers=tuple(dict.fromkeys(section.offer for section in self.sections if section.offer)),
             table=self.resolved(),
         )
+
+    def prompt_sets(self, at: At) -> tuple[PromptSet, ...]:
+        sections = [section for section in self.sections if section.at[: len(at)] == at]
+        return tuple(PromptSet(section.plugin, section.own.share, section.own.tag) for section in sections)
 
     def resolved(self) -> dict[str, Any]:
         """Collect all values, defaults included; files are named by their whole path."""
@@ -188,6 +212,11 @@ class _Reader:
 
 def _absolute(use: str, folder: Path) -> str:
     return str(folder.resolve() / use) if is_file(use) else use
+
+
+def _idle(own: UseReward) -> bool:
+    points = own.weight if isinstance(own.weight, tuple) else ((0, own.weight),)
+    return own.scale == 0 or all(weight == 0 for _, weight in points)
 
 
 def _refuse_moment(value: Any) -> None:

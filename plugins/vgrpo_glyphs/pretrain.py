@@ -20,8 +20,9 @@ import torch
 import typer
 from diffusers import AutoencoderKL, StableDiffusion3Pipeline
 
-from vgrpo_core import Prompt, Prompts, Reward, Samples
+from vgrpo_core import Plugin, Prompt, Prompts, Reward, Samples
 from vgrpo_core.registry import Registry
+from vgrpo_core.scoring import Judge
 
 from .build import HEIGHT, WIDTH, autoencoder, pipeline
 from .fit import Log, Pool, fit_autoencoder, fit_pipeline, pool
@@ -40,7 +41,7 @@ class Words:
     """Hold the words of the prompt source `words`, by split, and the prompt of a sign."""
 
     def __init__(self, registry: Registry) -> None:
-        self.source = registry.find("prompts", "words", Path()).plugin
+        self.source = _own(registry, "prompts", "words")
         assert issubclass(self.source, Prompts)
 
     def prompts(self, split: str) -> list[Prompt]:
@@ -68,17 +69,21 @@ def progress(what: str) -> Log:
     return note
 
 
+def _own(registry: Registry, kind: str, name: str) -> type[Plugin]:
+    return next(offer.plugin for offer in registry.offers if (offer.distribution, offer.kind, offer.name) == ("vgrpo", kind, name))
+
+
 @torch.no_grad()
 def held_out_ocr(pipe: StableDiffusion3Pipeline, prompts: list[Prompt], registry: Registry) -> float:
     """Draw validation prompts as the recipe `words` does, and read them."""
-    reward = registry.find("reward", "ocr", Path()).plugin
+    reward = _own(registry, "reward", "ocr")
     assert issubclass(reward, Reward)
     images = pipe(
         [prompt.text for prompt in prompts], height=HEIGHT, width=WIDTH, num_inference_steps=10, guidance_scale=1.0,
         max_sequence_length=1, generator=torch.Generator().manual_seed(0), output_type="pt",
     ).images  # fmt: skip
-    scores = reward(mode="word").load(torch.device("cpu"))(Samples(tuple(prompts), images.float()))
-    return float(scores.mean())
+    found = Judge("ocr", "ocr", reward(mode="word").load(torch.device("cpu")))(Samples(tuple(prompts), images.float()))
+    return float(found.mean())
 
 
 def pretrain(folder: Path, seed: int) -> None:

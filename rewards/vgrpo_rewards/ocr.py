@@ -3,23 +3,25 @@
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, ClassVar, Literal
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from pydantic import Field
 
-from vgrpo_core import Reward
+from vgrpo_core import Asset, Reward
 
-from .rapid import scene_reader, word_reader
-from .spelling import letters, similarity, target
+from . import easy, rapid
+from .engines import Engine
+from .spelling import letters, similarity, target, wanted
 
 if TYPE_CHECKING:
     import torch
-    from torch import Tensor
 
-    from vgrpo_core import Samples
+    from vgrpo_core import Samples, Scores
     from vgrpo_core.plugin import Score
 
-    from .rapid import Read
+    from .engines import Lines, Read
 
 
 class OCR(Reward):
@@ -30,30 +32,64 @@ class OCR(Reward):
     """
 
     name = "ocr"
-    requires: ClassVar[tuple[str, ...]] = ("rapidocr", "onnxruntime")
+    range: ClassVar[str] = "0 to 1"
+    requires: ClassVar[tuple[str, ...]] = ("rapidocr", "onnxruntime")  # what another engine needs besides is checked when it loads
     extra: ClassVar[str] = "vgrpo[ocr]"
+    engine: Engine = Field(
+        default="rapidocr", description="rapidocr: PP-OCRv6; ppocrv4: an older PP-OCR; easyocr: another family, English only, slow"
+    )
     mode: Literal["word", "scene"] = Field(
         default="scene", description="scene: look for text anywhere; word: the picture is one word (faster)"
     )
     min_confidence: float = Field(default=0.0, ge=0, le=1, description="texts read with less confidence do not count")
     longest_side: int = Field(default=512, ge=32, description="scene: larger images are shrunk to this many pixels to find text")
-    threads: int | None = Field(default=None, ge=1, description="CPU threads; as many as torch has without it")
+    threads: int | None = Field(
+        default=None, ge=1, description="CPU threads; as many as torch has without it, as easyocr always does"
+    )
+    models: Path | None = Field(
+        default=None, description="folder with the engine's weights; default: its package's, or fetched by easyocr"
+    )
+
+    def assets(self) -> Sequence[Asset]:
+        """List the weights that EasyOCR fetches; those of the other engines come in wheels."""
+        if self.engine != "easyocr" or self.models is not None:
+            return ()
+        return tuple(Asset(f"EasyOCR {name}", size, "Apache-2.0") for name, size in zip(easy.WEIGHTS, (0.08, 0.02), strict=True))
 
     def load(self, device: torch.device) -> Score:
-        """Load the engine and return the scoring function: float32 [B] in [0, 1]."""
-        import torch
-
-        threads = self.threads or torch.get_num_threads()
-        read = word_reader(threads) if self.mode == "word" else scene_reader(threads, self.longest_side)
+        """Load the engine and return the scoring function: float32 [B] in [0, 1], with what was read."""
+        read = self._reader()
         return lambda samples: score(samples, read, self.min_confidence)
 
+    def _reader(self) -> Read:
+        import torch
 
-def score(samples: Samples, read: Read, min_confidence: float = 0.0) -> Tensor:
-    """Score what `read` finds on each image of a prompt with a target: float32 [B], NaN for the others."""
+        if self.engine == "easyocr":
+            return easy.word_reader(self.models) if self.mode == "word" else easy.scene_reader(self.models, self.longest_side)
+        threads = self.threads or torch.get_num_threads()
+        if self.mode == "word":
+            return rapid.word_reader(self.engine, self.models, threads)
+        return rapid.scene_reader(self.engine, self.models, self.longest_side, threads)
+
+
+def score(samples: Samples, read: Read, min_confidence: float = 0.0) -> Scores:
+    """Score what `read` finds on each image of a prompt with a target: float32 [B], NaN for the others, whose images are not read.
+
+    The evidence holds the text that was `read`, the `unsure` one that did not count, and the one `wanted`.
+    """
+    from vgrpo_core import Scores
+
     targets = [target(prompt) for prompt in samples.prompts]
-    rows = [row for row, wanted in enumerate(targets) if wanted]
-    scores = samples.images.new_full((len(samples),), math.nan)
+    rows = [row for row, text in enumerate(targets) if text]
+    values = samples.images.new_full((len(samples),), math.nan)
+    evidence: list[dict[str, Any]] = [{"read": None, "unsure": None, "wanted": None} for _ in targets]
     for row, found in zip(rows, read(samples.pixels()[rows]), strict=True):
-        text = "".join(text for text, confidence in found if confidence >= min_confidence)
-        scores[row] = similarity(letters(text), targets[row])
-    return scores
+        text, unsure = _joined(found, min_confidence)
+        values[row] = similarity(letters(text), targets[row])
+        evidence[row] = {"read": text, "unsure": unsure, "wanted": wanted(samples.prompts[row])}
+    return Scores(values, evidence)
+
+
+def _joined(found: Lines, min_confidence: float) -> tuple[str, str]:
+    sure = [text for text, confidence in found if confidence >= min_confidence]
+    return " ".join(sure), " ".join(text for text, confidence in found if confidence < min_confidence)

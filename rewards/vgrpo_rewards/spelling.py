@@ -10,10 +10,15 @@ from vgrpo_core import Prompt
 QUOTED = re.compile(r'"([^"]*)"|[“„”]([^“„”]*)[“”]|「([^」]*)」|『([^』]*)』')
 
 
-def target(prompt: Prompt) -> str:
-    """Return the letters to write: the metadata's `text`, else all that the prompt quotes; empty where there is neither."""
+def wanted(prompt: Prompt) -> str:
+    """Return the text to write: the metadata's `text`, else all that the prompt quotes; empty where there is neither."""
     text = prompt.metadata.get("text")
-    return letters("".join(map("".join, QUOTED.findall(prompt.text))) if text is None else str(text))
+    return " ".join(map("".join, QUOTED.findall(prompt.text))) if text is None else str(text)
+
+
+def target(prompt: Prompt) -> str:
+    """Return the letters to write, of which spaces and case are no part."""
+    return letters(wanted(prompt))
 
 
 def letters(text: str) -> str:

@@ -264,3 +264,15 @@ def test_a_sum_of_rewards_needs_all_of_them():
     found = advantages([[1.0, 2.0, 4.0]], [[1.0, NAN, 1.0]], use="sum_then_normalize")
     assert found.valid.tolist() == [[True, False, True]]
     assert found.values.tolist() == [[-1, 0, 1]]
+
+
+def test_the_correlation_of_a_reward_with_the_advantages_is_pearsons():
+    generator = torch.Generator().manual_seed(0)
+    scores = {"a": torch.randn(5, 4, generator=generator), "b": torch.randn(5, 4, generator=generator)}
+    scores["b"][0, 1] = torch.nan
+    found = combine(scores, {"a": 1.0, "b": 2.0})
+    part = standardise(scores["b"])
+    both = part.isfinite()
+    expected = np.corrcoef(part[both].numpy(), found.values[both].numpy())[0, 1]
+    assert found.correlations["b"] == pytest.approx(expected)
+    assert np.isnan(combine({"a": torch.ones(2, 3)}, {"a": 1.0}).correlations["a"])

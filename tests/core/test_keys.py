@@ -10,7 +10,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import vgrpo_core
-from vgrpo_core.keys import Purpose, epoch_order, generator, prompt_indices, seed
+from vgrpo_core.keys import Purpose, epoch_order, generator, prompt_index, seed
+
+
+def prompt_indices(run, iteration, prompts, count):
+    """Return the rows that an iteration draws from one set."""
+    return [prompt_index(run, place, count) for place in range((iteration - 1) * prompts, iteration * prompts)]
+
 
 RUNS = st.integers(0, 2**63 - 1)
 

@@ -8,8 +8,9 @@ import pytest
 import torch
 
 from vgrpo_core.advantages import combine
-from vgrpo_core.metrics import of_advantages, of_scaled, of_scores, of_update, scaled, variation_in_group
+from vgrpo_core.metrics import of_advantages, of_scaled, of_scores, of_update, variation_in_group
 from vgrpo_core.recipe import RewardEntry
+from vgrpo_core.scoring import scaled
 
 NAN = math.nan
 
@@ -25,7 +26,7 @@ def tensor(*values):
 def test_r004_native_and_scaled_means_stand_side_by_side():
     scores, entries = {"pick": tensor(22.0, 22.2)}, [entry("pick", 1 / 26)]
     assert of_scores(scores, prefix="reward")["reward/pick/mean"] == pytest.approx(22.1)
-    assert of_scaled(scaled(scores, entries), entries)["reward/pick/scaled"] == pytest.approx(0.85)
+    assert of_scaled(scaled(scores, entries), entries, 1)["reward/pick/scaled"] == pytest.approx(0.85)
 
 
 def test_scale_and_offset_apply_in_this_order():
@@ -33,7 +34,7 @@ def test_scale_and_offset_apply_in_this_order():
 
 
 def test_a_reward_without_scale_and_offset_has_no_scaled_mean():
-    assert of_scaled({"a": tensor(1, 2)}, [entry("a")]) == {}
+    assert of_scaled({"a": tensor(1, 2)}, [entry("a")], 1) == {}
 
 
 def test_r006_scores_below_zero_keep_their_sign():
@@ -49,7 +50,7 @@ def test_missing_scores_are_counted_and_left_out():
 
 @pytest.mark.filterwarnings("error")
 def test_what_is_not_known_is_null_and_never_zero():
-    found = of_scores({"a": tensor(NAN, NAN)}, prefix="reward") | of_scaled({"b": tensor(NAN)}, [entry("b", 2.0)])
+    found = of_scores({"a": tensor(NAN, NAN)}, prefix="reward") | of_scaled({"b": tensor(NAN)}, [entry("b", 2.0)], 1)
     assert found == {"reward/a/mean": None, "reward/a/std": None, "reward/a/missing": 2, "reward/b/scaled": None}
     found |= of_advantages(combine({"a": torch.full((2, 3), NAN)}, {"a": 1.0}))
     assert found["advantage/std"] is None and found["advantage/max_abs"] is None and found["advantage/missing"] == 6
@@ -65,6 +66,7 @@ def test_r018_the_spread_of_advantages_is_logged_and_their_mean_is_not():
         "advantage/max_abs": 1,
         "advantage/missing": 2,
         "advantage/a/share": 1,
+        "advantage/a/correlation": pytest.approx(1),
     }
 
 

@@ -9,6 +9,7 @@ import pytest
 from vgrpo_core import PluginError, Reward
 from vgrpo_core.hookspecs import KINDS
 from vgrpo_core.registry import Offer, Registry
+from vgrpo_recipe.choice import choose
 
 REWARD = """
 from vgrpo_core import Reward, hookimpl
@@ -38,22 +39,22 @@ def failure(distribution: str) -> str:
 
 def refusal(registry: Registry, use: str, base: Path = Path(), kind: str = "reward") -> str:
     with pytest.raises(PluginError) as caught:
-        registry.find(kind, use, base)
+        choose(registry, kind, use, base)
     return str(caught.value)
 
 
 def test_an_installed_plugin_is_found_by_name_and_by_distribution(install):
     module = install("vgrpo-shiny", reward("shiny"))
     registry = Registry.discover()
-    offer = registry.find("reward", "shiny", Path())
+    offer = choose(registry, "reward", "shiny", Path())
     assert (offer.kind, offer.name, offer.distribution, offer.version) == ("reward", "shiny", "vgrpo-shiny", "0.3")
     assert offer.plugin is sys.modules[module].Judge
-    assert registry.find("reward", "vgrpo-shiny/shiny", Path()) == offer
-    assert registry.find("reward", "Vgrpo_Shiny/shiny", Path()) == offer
+    assert choose(registry, "reward", "vgrpo-shiny/shiny", Path()) == offer
+    assert choose(registry, "reward", "Vgrpo_Shiny/shiny", Path()) == offer
 
 
 def test_vgrpo_s_own_objective_is_found_through_the_same_entry_points():
-    assert Registry.discover().find("objective", "vgrpo", Path()).distribution == "vgrpo"
+    assert choose(Registry.discover(), "objective", "vgrpo", Path()).distribution == "vgrpo"
 
 
 BROKEN = {
@@ -90,7 +91,7 @@ def test_a_broken_plugin_is_remembered_with_its_error_and_those_after_it_still_l
     (found,) = [f for f in registry.failures if f.distribution == "vgrpo-a-broken"]
     assert error in found.error and "\n" not in found.error
     assert (found.version, found.entry) == ("0.3", "a-broken")
-    assert registry.find("reward", "shiny", Path()).distribution == "vgrpo-z-shiny"
+    assert choose(registry, "reward", "shiny", Path()).distribution == "vgrpo-z-shiny"
     assert not [offer for offer in registry.offers if offer.distribution == "vgrpo-a-broken"]
 
 
@@ -130,11 +131,11 @@ def test_two_distributions_with_one_name_are_an_error_only_when_it_is_used(insta
     install("vgrpo-dupe", reward("shiny"))
     install("vgrpo-other", reward("other"))
     registry = Registry.discover()
-    assert registry.find("reward", "other", Path()).name == "other"
+    assert choose(registry, "reward", "other", Path()).name == "other"
     message = refusal(registry, "shiny")
     assert message.startswith('2 plugins offer a reward named "shiny"; use "vgrpo-dupe/shiny" (')
     assert '"vgrpo-shiny/shiny" (' in message
-    assert registry.find("reward", "vgrpo-dupe/shiny", Path()).distribution == "vgrpo-dupe"
+    assert choose(registry, "reward", "vgrpo-dupe/shiny", Path()).distribution == "vgrpo-dupe"
 
 
 def test_two_classes_of_one_distribution_with_one_name_are_told_apart_by_class(install):
@@ -189,7 +190,7 @@ def test_no_plugin_at_all_means_a_stale_installation(monkeypatch):
 def test_a_file_beside_the_recipe_needs_no_packaging_and_leaves_nothing_behind(tmp_path):
     code = "from __future__ import annotations\n" + reward("shiny", "size: tuple[int, int] | None = None")
     (tmp_path / "shiny.py").write_text(code)
-    offer = Registry().find("reward", "./shiny.py:Judge", tmp_path)
+    offer = choose(Registry(), "reward", "./shiny.py:Judge", tmp_path)
     assert issubclass(offer.plugin, Reward)
     assert offer.plugin.model_validate_json('{"size": [3, 4]}').size == (3, 4)
     assert (offer.name, offer.distribution) == ("shiny", str(tmp_path / "shiny.py"))
@@ -199,9 +200,9 @@ def test_a_file_beside_the_recipe_needs_no_packaging_and_leaves_nothing_behind(t
 def test_an_edited_file_has_another_version_and_its_new_class(tmp_path):
     file = tmp_path / "shiny.py"
     file.write_text(reward("one"))
-    before = Registry().find("reward", "./shiny.py:Judge", tmp_path)
+    before = choose(Registry(), "reward", "./shiny.py:Judge", tmp_path)
     file.write_text(reward("two"))
-    after = Registry().find("reward", "./shiny.py:Judge", tmp_path)
+    after = choose(Registry(), "reward", "./shiny.py:Judge", tmp_path)
     assert (before.name, after.name) == ("one", "two")
     assert before.version != after.version
 

@@ -6,7 +6,9 @@ import pytest
 import torch
 
 from vgrpo_core import PluginError, Prompt, RunError, Samples, Scores
-from vgrpo_core.scoring import Judge
+from vgrpo_core.recipe import RewardEntry
+from vgrpo_core.schema import Gate
+from vgrpo_core.scoring import Judge, asked, scaled
 
 SOURCE = 'reward "ocr" (vgrpo 0.1.0)'
 
@@ -112,3 +114,47 @@ def test_what_a_number_was_made_from_comes_with_it(samples):
 def test_evidence_on_other_samples_than_those_scored_stops_the_run(samples):
     with pytest.raises(RunError, match=f"evidence on 1 of {len(samples)} samples"):
         judge(lambda s: Scores(torch.zeros(len(s)), [{}]))(samples)
+
+
+def tagged():
+    prompts = tuple(Prompt(str(row), tags=frozenset(tags)) for row, tags in enumerate([["ocr"], [], ["ocr", "short"], ["other"]]))
+    return Samples(prompts, torch.rand(4, 3, 2, 2))
+
+
+def test_a_reward_for_tagged_prompts_sees_no_others_and_is_missing_there():
+    seen = []
+
+    def score(samples):
+        seen.extend(prompt.text for prompt in samples.prompts)
+        return Scores(torch.tensor([5.0, 7.0]), [{"read": prompt.text} for prompt in samples.prompts])
+
+    made, samples = judge(score, on=("ocr",)), tagged()
+    found = made.examine(samples)
+    assert seen == ["0", "2"]
+    assert found.values.nan_to_num(-1).tolist() == [5, -1, 7, -1]
+    assert found.evidence == [{"read": "0"}, {}, {"read": "2"}, {}]
+    assert asked([made], samples.prompts, {made.label: found.values})[made.label].tolist() == [5, 7]
+
+
+def test_a_reward_is_not_asked_where_no_prompt_has_its_tag():
+    found = judge(raiser(ValueError("asked")), on=("none",))(tagged())
+    assert found.isnan().all() and len(found) == 4
+
+
+def entry(label, **options):
+    return RewardEntry(label, options.pop("weight", 1.0), options.pop("scale", 1.0), 0.0, None, None, **options)
+
+
+def test_a_gated_reward_counts_only_where_the_other_ones_native_score_lies_in_its_range():
+    nan = torch.nan
+    scores = {"ocr": torch.tensor([0.4, 0.5, 0.6, 0.95, nan]), "pick": torch.tensor([1.0, 2, 3, 4, 5])}
+    gate = Gate(reward="ocr", above=0.5, below=0.9)
+    found = scaled(scores, [entry("ocr", scale=100.0), entry("pick", gate=gate)])
+    assert found["pick"].nan_to_num(-1).tolist() == [-1, -1, 3, -1, -1]
+    assert found["ocr"].nan_to_num(-1).tolist() == pytest.approx([40, 50, 60, 95, -1])
+
+
+@pytest.mark.parametrize(("iteration", "weight"), [(0, 1.0), (1, 0.992), (50, 0.6), (100, 0.2), (999, 0.2)])
+def test_a_weight_moves_linearly_between_its_points_and_stays_beyond_them(iteration, weight):
+    assert entry("a", weight=((0, 1.0), (100, 0.2))).weight_at(iteration) == pytest.approx(weight)
+    assert entry("a", weight=3.5).weight_at(iteration) == 3.5

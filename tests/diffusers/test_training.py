@@ -185,7 +185,7 @@ def test_three_iterations_change_what_the_exported_pipeline_draws_to_what_the_su
     assert lines[-1]["evaluations"] == 3 * 2 * 6 * (4 + 2 * 2)
     assert not any(line["grad/refused"] for line in lines[1:])
     pipe = tiny.pipe()
-    texts = [prompt.text for prompt in trained.eval.prompts.load()]
+    texts = [prompt.text for prompt in load_prompts(trained.eval.prompts)]
     for moment in ("start", "final"):
         if moment == "final":
             put(tiny, pipe, tmp_path / "run" / "model")

@@ -93,6 +93,7 @@ def test_it_draws_held_out_words_that_are_often_misspelt_and_in_colours_that_are
         max_sequence_length=1, generator=generator, output_type="pt",
     ).images  # fmt: skip
     samples = Samples(prompts, images.float())
-    ocr, color = (reward.load(torch.device("cpu"))(samples).mean().item() for reward in (OCR(mode="word"), PixelColor()))
+    ocr = OCR(mode="word").load(torch.device("cpu"))(samples).values.mean().item()
+    color = PixelColor().load(torch.device("cpu"))(samples).mean().item()
     assert 0.35 <= ocr <= 0.65
     assert 0.3 <= color <= 0.85

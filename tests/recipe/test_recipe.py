@@ -77,7 +77,7 @@ def test_rewards_have_weights_and_labels_and_monitors_have_no_weight(read, text)
 
 def test_evaluation_takes_prompts_and_sampler_of_training_unless_told_otherwise(read, text):
     recipe = read(text)
-    assert (recipe.eval.prompts.count, recipe.prompts.count) == (7, 40)
+    assert (recipe.eval.prompts[0].plugin.count, recipe.prompts[0].plugin.count) == (7, 40)
     assert recipe.eval.sampler is recipe.sampler
     recipe = read(text.replace("[eval.prompts]", "[eval.sampler]").replace('"numbers"\ncount = 7', '"twice"\nsteps = 5'))
     assert recipe.eval.prompts is recipe.prompts
@@ -119,7 +119,8 @@ def test_r129_an_unknown_key_names_file_line_and_the_nearest_key(mistakes, text)
 
 def test_an_unknown_key_near_nothing_gets_the_list_of_keys(mistakes, text):
     (mistake,) = mistakes(text.replace("lr = 3e-4", "lr = 3e-4\nxyzzy = 1"))
-    assert mistake.endswith('[optimizer] unknown key "xyzzy"; known: lr, betas, weight_decay, warmup, decay, max_grad_norm')
+    known = "lr, betas, weight_decay, warmup, decay, max_grad_norm, bits, ema"
+    assert mistake.endswith(f'[optimizer] unknown key "xyzzy"; known: {known}')
 
 
 def test_r130_a_key_in_the_wrong_table_is_sent_home(mistakes, text):
@@ -347,6 +348,66 @@ def test_a_wrong_override_is_shown_as_it_was_written(mistakes, text, override, s
     assert any(said in mistake for mistake in mistakes(text, override))
 
 
+# Composition
+
+
+SETS = """
+[[prompts]]
+use = "numbers"
+share = 3
+tag = "first"
+
+[[prompts]]
+use = "numbers"
+count = 7
+"""
+
+
+def test_several_sets_of_prompts_have_shares_and_tags(read, text):
+    recipe = read(text.replace('[prompts]\nuse = "numbers"\n', SETS))
+    assert [(each.plugin.count, each.share, each.tag) for each in recipe.prompts] == [(40, 3.0, "first"), (7, 1.0, None)]
+    assert len(recipe.eval.prompts) == 1
+    again = read(recipe.to_toml())
+    assert again.prompts == recipe.prompts
+
+
+def test_mistakes_in_one_of_several_sets_are_named_by_its_place(mistakes, text):
+    (mistake,) = mistakes(text.replace('[prompts]\nuse = "numbers"\n', SETS.replace("count = 7", "cuont = 7")))
+    assert mistake.endswith('[[prompts]] 2 unknown key "cuont"; did you mean "count"?')
+
+
+@pytest.mark.parametrize("weight", ["[[0, 1.0], [100, 0.2]]", "[[10, -1]]"])
+def test_a_weight_may_be_points_and_stays_so_when_it_is_written(read, text, weight):
+    recipe = read(text.replace("weight = 2", f"weight = {weight}"))
+    (entry,) = [entry for entry in recipe.rewards if isinstance(entry.weight, tuple)]
+    assert [list(point) for point in entry.weight] == tomllib.loads(f"x = {weight}")["x"]
+    assert read(recipe.to_toml()).rewards == recipe.rewards
+
+
+@pytest.mark.parametrize(
+    ("weight", "said"),
+    [
+        ('"much"', "write a number, or points [[iteration, weight], ...]"),
+        ("[1, 2]", "write a number, or points [[iteration, weight], ...]"),
+        ("[]", "write a number, or points [[iteration, weight], ...]"),
+        ("[[5, 1.0], [5, 0.2]]", "the iterations of its points have to rise"),
+        ("[[0, 0], [9, 0.0]]", "every weight is 0"),
+    ],
+)
+def test_a_wrong_weight_says_how_to_write_one(mistakes, text, weight, said):
+    found = mistakes(text.replace("weight = 2", f"weight = {weight}").replace('label = "light"', 'label = "light"\nweight = 0'))
+    assert said in found[-1]
+
+
+def test_a_gate_names_another_reward_and_a_bound(read, mistakes, text):
+    gated = text.replace("weight = 2", 'weight = 2\ngate = { reward = "light", above = 0.5 }')
+    (entry,) = [entry for entry in read(gated).rewards if entry.gate]
+    assert (entry.gate.reward, entry.gate.above, entry.gate.below) == ("light", 0.5, float("inf"))
+    assert read(read(gated).to_toml()).rewards == read(gated).rewards
+    (mistake,) = mistakes(gated.replace('reward = "light"', 'reward = "lihgt"'))
+    assert mistake.endswith('gate names no other [[reward]]: "lihgt"; did you mean "light"?')
+
+
 # Writing
 
 
@@ -361,11 +422,36 @@ def test_the_resolved_recipe_loads_to_the_same_recipe_from_another_folder(read, 
     assert second.run.name == "words"
 
 
+LINES = """
+from pathlib import Path
+from vgrpo_core import Prompts
+
+class Lines(Prompts):
+    name = "lines"
+    path: Path | None = None
+
+    def load(self):
+        return ()
+"""
+
+
+def test_a_file_is_looked_for_beside_the_recipe_that_names_it_and_here_when_an_override_does(read, text, tmp_path, monkeypatch):
+    (tmp_path / "lines.py").write_text(LINES, encoding="utf-8")
+    (tmp_path / "here").mkdir()
+    monkeypatch.chdir(tmp_path / "here")
+    named = text.replace('use = "numbers"', 'use = "./lines.py:Lines"\npath = "data/p.txt"', 1)
+    assert read(named).prompts[0].plugin.path == tmp_path / "data" / "p.txt"
+    assert read(named).table["prompts"]["path"] == str(tmp_path / "data" / "p.txt")
+    assert read(named, "prompts.path=p.txt").prompts[0].plugin.path == tmp_path / "here" / "p.txt"
+    assert read(named.replace("data/p.txt", "/data/p.txt")).prompts[0].plugin.path == Path("/data/p.txt")
+
+
 def test_the_resolved_recipe_holds_the_defaults(read, text):
     table = read(text).table
     assert table["optimizer"]["betas"] == [0.9, 0.95]
     assert table["backbone"]["dtype"] == "float32"
     assert table["reward"][1] == {"use": "bright", "label": "light", "weight": 1.0, "scale": 1.0, "offset": 0.0} | {
+        "on": [],
         "target": 0.5,
         "strict": False,
     }
@@ -430,7 +516,7 @@ def test_loading_a_recipe_and_planning_it_do_not_import_torch(tmp_path):
     path.write_text(SHIPPED)
     code = f"""
 import sys
-from vgrpo_core.plan import Plan
+from vgrpo_recipe.plan import Plan
 from vgrpo_recipe import load
 from vgrpo_core.registry import Registry
 recipe = load({str(path)!r})

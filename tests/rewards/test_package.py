@@ -28,5 +28,13 @@ def test_without_the_extra_the_other_rewards_work_and_ocr_says_what_it_misses():
 
 
 def test_the_hooks_offer_every_class_once():
-    assert [reward.name for reward in vgrpo_rewards.vgrpo_rewards()] == ["jpeg_size", "ocr", "pixel_color"]
-    assert [source.name for source in vgrpo_prompts.vgrpo_prompts()] == ["words"]
+    names = "aesthetic clipscore face_count geneval hpsv2 imagereward ocr pickscore unifiedreward vlm_judge jpeg_size pixel_color"
+    assert [reward.name for reward in vgrpo_rewards.vgrpo_rewards()] == names.split()
+    assert [source.name for source in vgrpo_prompts.vgrpo_prompts()] == ["file", "geneval", "huggingface", "words"]
+
+
+def test_the_prompts_and_the_reward_of_geneval_know_the_same_classes():
+    from vgrpo_prompts import geneval
+    from vgrpo_rewards import coco
+
+    assert [coco.KNOWN[name] for name in geneval.CLASSES] == list(coco.CLASSES)

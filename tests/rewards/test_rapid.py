@@ -10,7 +10,7 @@ import pytest
 from packaging.requirements import Requirement
 
 from vgrpo_core import PluginError
-from vgrpo_rewards import OCR, rapid
+from vgrpo_rewards import OCR, engines, rapid
 
 pytest.importorskip("rapidocr")
 
@@ -39,11 +39,13 @@ class Spy:
 @pytest.fixture
 def spy(monkeypatch):
     spy = Spy()
-    monkeypatch.setattr(rapid, "_rapidocr", lambda params: spy)
+    monkeypatch.setattr(rapid, "_rapidocr", lambda *arguments, **more: spy)
     return spy
 
 
-@pytest.mark.parametrize("reader", [lambda: rapid.word_reader(1), lambda: rapid.scene_reader(1, 512)])
+@pytest.mark.parametrize(
+    "reader", [lambda: rapid.word_reader("rapidocr", None, 1), lambda: rapid.scene_reader("rapidocr", None, 512, 1)]
+)
 def test_the_engine_is_shown_blue_first(spy, reader):
     assert len(reader()(ONE_COLOUR)) == 2
     assert [image.shape for image in spy.shown] == [(5, 7, 3)] * 2
@@ -51,7 +53,7 @@ def test_the_engine_is_shown_blue_first(spy, reader):
 
 
 def test_a_scene_is_read_with_all_three_flags_every_time(spy):
-    rapid.scene_reader(1, 512)(ONE_COLOUR)
+    rapid.scene_reader("rapidocr", None, 512, 1)(ONE_COLOUR)
     assert spy.flags == [{"use_det": True, "use_cls": False, "use_rec": True}] * 2
 
 
@@ -99,7 +101,7 @@ def test_loading_downloads_nothing(monkeypatch, mode):
 
 @pytest.mark.parametrize("found", ["3.9.2", "3.11.0", "3.1.0", "3.100.0", "4.3.10"])
 def test_another_version_is_refused_with_what_to_install(monkeypatch, found):
-    monkeypatch.setattr(rapid, "version", lambda name: found)
+    monkeypatch.setattr(engines, "version", lambda name: found)
     with pytest.raises(PluginError) as error:
         OCR().load(None)
     assert str(error.value) == f"reward \"ocr\" works with rapidocr 3.10, not {found}\n  pip install 'rapidocr==3.10.*'"

@@ -5,7 +5,7 @@ import torch
 
 from vgrpo_core import RunError
 from vgrpo_core.events import Evaluated, Warned
-from vgrpo_core.plan import Plan
+from vgrpo_recipe.plan import Plan
 
 
 def weights(trainer):
@@ -23,7 +23,7 @@ def timeless(line):
 def watched(trainer):
     """Record the advantages of every iteration."""
     seen, compare = [], trainer.compare
-    trainer.compare = lambda drawn: seen.append(compare(drawn)) or seen[-1]
+    trainer.compare = lambda *asked: seen.append(compare(*asked)) or seen[-1]
     return seen
 
 

@@ -23,7 +23,7 @@ def test_r011_the_share_of_groups_without_signal_is_that_of_all_equal_outcomes(p
 def test_a_source_without_prompts_or_that_fails_is_refused(plan, monkeypatch):
     with pytest.raises(PluginError, match='prompts "numbers" has none'):
         plan("prompts.count=0")
-    prompts = type(plan().recipe.prompts)
+    prompts = type(plan().recipe.prompts[0].plugin)
     monkeypatch.setattr(prompts, "load", lambda self: [][1])
     with pytest.raises(PluginError, match='prompts "numbers" could not be loaded\n  IndexError: list index out of range'):
         plan()
