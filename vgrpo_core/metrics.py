@@ -14,6 +14,8 @@ from .advantages import Advantages
 from .events import Metrics
 from .recipe import RewardEntry
 
+COORDINATES = 256  # of latents: enough to see whether the images of a group become alike
+
 
 def number(value: float | Tensor) -> float | None:
     """Return a finite float, or None."""
@@ -73,6 +75,17 @@ def of_update(statistics: Mapping[str, Tensor], rows: Tensor, group: int) -> Met
         metrics |= {f"{name}/mean": number(values.mean()), f"{name}/min": number(values.min()), f"{name}/max": number(values.max())}
         metrics[f"{name}/cv_in_group"] = variation_in_group(spread, group)
     return metrics
+
+
+def sketch(latents: Tensor) -> Tensor:
+    """Take evenly spaced coordinates of latents [B, *D], 256 at most: float64 [C, B] on the CPU."""
+    flat = latents.flatten(1)
+    return flat[:, :: -(-flat.shape[1] // COORDINATES)].T.double().cpu()
+
+
+def diversity(sketches: Tensor, group: int) -> float | None:
+    """Return the deviation inside a group, over coordinates [C, B] in root mean square, averaged over groups."""
+    return number(sketches.view(len(sketches), -1, group).var(2, correction=0).mean(0).sqrt().mean())
 
 
 def peak(device: torch.device) -> float:

@@ -11,7 +11,7 @@ import torch
 
 from . import checkpoint
 from .errors import RankError, RunError
-from .events import Iterated, Listener, Saved, Started
+from .events import Iterated, Listener, Metrics, Saved, Started
 from .folder import Folder, manifest
 from .ranks import Ranks
 from .recipe import Recipe, moments
@@ -96,10 +96,22 @@ def _record(trainer: Trainer, folder: Folder) -> None:
     line, recipe = trainer.line, trainer.recipe
     if trainer.done in {0, *moments(recipe.eval.every, recipe.run.iterations)}:
         line = line | trainer.evaluate()
+        _keep_best(trainer, folder, line)
     if trainer.ranks.main:
         folder.append(line)
     if trainer.done:
         trainer.tell(Iterated(line))
+
+
+def _keep_best(trainer: Trainer, folder: Folder, line: Metrics) -> None:
+    """Save where the reward that chooses the best checkpoint has never judged held-out images better."""
+    key, ranks = f"eval/{trainer.recipe.checkpoint.best}/mean", trainer.ranks
+    lowers = any(e.label == trainer.recipe.checkpoint.best and e.weight_at(0) * e.scale < 0 for e in trainer.recipe.rewards)
+    before = [value for each in folder.lines() if (value := each.get(key)) is not None]
+    value = line.get(key)
+    best = value is not None and all(value < other if lowers else value > other for other in before)
+    if ranks.told(best):
+        checkpoint.save(folder.path / "best", trainer.state(), keep=1, ranks=ranks)
 
 
 def _save(trainer: Trainer, folder: Folder) -> None:

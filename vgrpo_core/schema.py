@@ -85,6 +85,7 @@ class Checkpoint(Table):
 
     every: int = Field(default=10, ge=0, description="iterations between checkpoints; 0 writes one at the end only")
     keep: int = Field(default=2, ge=1, description="how many to keep")
+    best: str | None = Field(default=None, description="label of a reward: keep the checkpoint it judged best, in `best/`, besides")
 
 
 class EvalKeys(Table):
@@ -93,3 +94,4 @@ class EvalKeys(Table):
     every: int = Field(default=0, ge=0, description="iterations between evaluations; 0 evaluates at start and end only")
     seed: int = Field(default=0, ge=0, lt=2**63, description="what the noise of evaluation follows from")
     samples: int = Field(default=1, ge=1, description="images per prompt")
+    watch: bool = Field(default=True, description="watch brightness, dark_fraction, edge_density and color_entropy besides")

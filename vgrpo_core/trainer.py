@@ -67,6 +67,8 @@ class Trainer:
         advantages, line = self.compare(iteration, rows.prompts, drawn)
         values, valid = advantages.values.flatten().float(), advantages.valid.flatten()
         rollout = Rollout(recipe.run.seed, iteration, batch.group, rows.prompts, drawn.latents, values, valid, self.ranks)
+        sketches = self.ranks.spread(metrics.sketch(drawn.latents), rollout.own, len(rows))
+        line["group/diversity"] = metrics.diversity(sketches, batch.group)
         samples = recipe.objective.samples_in(batch.micro)
         update = self.ranks.together(lambda: recipe.objective.start(self.policy, rollout, samples))
         for step in range(recipe.objective.steps):

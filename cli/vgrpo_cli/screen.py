@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from datetime import timedelta
 from typing import Any, Self
 
@@ -13,7 +13,9 @@ from rich.progress import BarColumn, Progress, TextColumn
 from rich.text import Text
 
 from vgrpo_core.events import Evaluated, Event, Iterated, Metrics, Started, Warned
+from vgrpo_recipe.layout import WATCHED
 
+from .alerts import Alerts
 from .listing import columns
 
 SHOW_CURSOR, CLEAR_LINE = "\x1b[?25h", "\r\x1b[2K"
@@ -22,9 +24,10 @@ SHOW_CURSOR, CLEAR_LINE = "\x1b[?25h", "\r\x1b[2K"
 class Screen:
     """Listen to a run and print it. Text is printed as it is: no markup, no wrapping."""
 
-    def __init__(self, console: Console, labels: Sequence[str], iterations: int, start: Mapping[str, float | None]) -> None:
-        """Show the rewards `labels`, and evaluations against the scores `start`, which may still be empty."""
-        self.console, self.labels, self.iterations, self.start = console, labels, iterations, dict(start)
+    def __init__(self, console: Console, rewards: Mapping[str, float], iterations: int, start: Mapping[str, float | None]) -> None:
+        """Show the rewards, given with their weights, and evaluations against the scores `start`, which may still be empty."""
+        self.console, self.labels, self.iterations, self.start = console, list(rewards), iterations, dict(start)
+        self.alerts = Alerts(rewards)
         self.first, self.done, self.since = 0, 0, time.monotonic()
         parts = [TextColumn("{task.description}", markup=False), BarColumn(), TextColumn("{task.fields[status]}", markup=False)]
         self.bar = Progress(*parts, console=console, transient=True, refresh_per_second=4)
@@ -78,6 +81,8 @@ class Screen:
         self.bar.update(self.task, completed=self.done, description=self._where(), status=status)
         if not self.console.is_interactive:
             self.say(f"{self._where()}  {status}")
+        for alert in self.alerts.iterated(metrics):
+            self.say(f"warning: {alert}", "yellow")
 
     def _where(self) -> str:
         return f"iteration {self.done}/{self.iterations}"
@@ -87,8 +92,15 @@ class Screen:
         if event.iteration == self.first:
             self.since = time.monotonic()
             self.bar.update(self.task, status="")
-        scores = [self._compared(label, value, event.iteration) for label, value in event.scores.items()]
+        shown = {label: value for label, value in event.scores.items() if self.shows(label)}
+        scores = [self._compared(label, value, event.iteration) for label, value in shown.items()]
         self.say("  ".join([f"iteration {event.iteration}", *scores, "held out"]), "bold")
+        for alert in self.alerts.evaluated(event.scores, self.start):
+            self.say(f"warning: {alert}", "yellow")
+
+    def shows(self, label: str) -> bool:
+        """Tell whether a label has its place on the screen; what is watched by default has it in metrics.jsonl alone."""
+        return label in self.labels or label not in WATCHED
 
     def _compared(self, label: str, value: float | None, iteration: int) -> str:
         start = self.start.get(label)
@@ -98,7 +110,8 @@ class Screen:
     def summary(self, summary: Mapping[str, Any]) -> None:
         """Print how held-out prompts were judged at the start, at the end and at best."""
         moments = ("start", "final", "best")
-        rows = [[label, *(number(summary[moment].get(label)) for moment in moments)] for label in summary["start"]]
+        shown = [label for label in summary["start"] if self.shows(label)]
+        rows = [[label, *(number(summary[moment].get(label)) for moment in moments)] for label in shown]
         work = f"{summary['iterations']} iterations in {summary['seconds']:.0f} s, {summary['evaluations']:,} network evaluations"
         for line in ["", *columns([["held out", *moments], *rows], right=True), "", work]:
             self.say(line)

@@ -16,6 +16,7 @@ from rich.console import Console
 from vgrpo_core.events import Evaluated, Event, Started, Warned
 from vgrpo_core.recipe import Recipe
 from vgrpo_recipe import load
+from vgrpo_recipe.layout import WATCHED
 from vgrpo_recipe.plan import Plan
 
 from . import folders, pictures
@@ -154,7 +155,8 @@ def _train(job: Job, interrupts: Interrupts) -> int:
     with Ranks.join() as ranks:
         job = replace(job, path=ranks.told(job.path))
         console = Console(highlight=False, quiet=not ranks.main)
-        screen = Screen(console, [entry.label for entry in job.recipe.rewards], job.recipe.run.iterations, job.start())
+        rewards = {entry.label: entry.weight_at(0) * entry.scale for entry in job.recipe.rewards}
+        screen = Screen(console, rewards, job.recipe.run.iterations, job.start())
         if done := job.finished():
             again = job.asked.again(job.path, 2 * done)
             screen.say(f"{job.path} is finished: all {done} iterations are done; go on with: {again}")
@@ -193,7 +195,7 @@ def _introduction(job: Job) -> list[str]:
     recipe, batch = job.recipe, job.recipe.batch
     over = f", on {processes()} ranks" if processes() > 1 else ""
     rewards = [f"{entry.label} (weight {weight(entry)})" for entry in recipe.rewards]
-    rewards += [f"{entry.label} (watched only)" for entry in recipe.eval.rewards]
+    rewards += [f"{entry.label} (watched only)" for entry in recipe.eval.rewards if entry.label not in WATCHED]
     rows = [
         ("recipe", str(recipe.path)),
         ("folder", f"{job.path}{', resumed' if job.asked.resume else ''}"),
@@ -207,7 +209,7 @@ def _introduction(job: Job) -> list[str]:
 def _next(job: Job, screen: Screen, summary: Mapping[str, Any]) -> str:
     """Draw the picture of before and after, and say where things are and how to go on."""
     start, final, done = summary["start"], summary["final"], summary["iterations"]
-    changes = [f"{label} {number(start[label])} -> {number(final.get(label))}" for label in start]
+    changes = [f"{label} {number(start[label])} -> {number(final.get(label))}" for label in start if screen.shows(label)]
     look = job.path / "samples"
     try:
         look = pictures.before_after(job.path, done, f"{job.recipe.run.name}: {', '.join(changes)}")

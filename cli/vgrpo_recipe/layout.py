@@ -94,6 +94,9 @@ LAYOUT: dict[At, tuple[type[Table], str]] = {
 }
 """Every table, with its own keys and the kind of plugin whose options it holds besides."""
 
+WATCHED = ("brightness", "dark_fraction", "edge_density", "color_entropy")
+"""Statistics of pixels that evaluations take besides: what no reward is about should not move while it rises."""
+
 LISTS = {at for at in LAYOUT if at[-1] == "reward"}
 SEVERAL = {at for at in LAYOUT if at[-1] == "prompts"}
 """Tables that may be written once, or several times in double brackets."""

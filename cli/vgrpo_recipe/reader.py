@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
@@ -18,7 +19,7 @@ from vgrpo_core.registry import Offer, Registry, reason
 from vgrpo_core.schema import Run, Table
 
 from .choice import choose, is_file
-from .layout import LAYOUT, LISTS, OPTIONAL, SEVERAL, UseMonitor, UseReward, fields, inner, title
+from .layout import LAYOUT, LISTS, OPTIONAL, SEVERAL, WATCHED, UseMonitor, UseReward, fields, inner, title
 from .tables import At, Source, dump
 
 
@@ -66,6 +67,7 @@ class _Reader:
     def recipe(self) -> Recipe:
         for section in self.sections:
             self.choose(section)
+        self.sections += self.watched()
         tops = [str(at[0]) for at in LAYOUT if len(at) == 1]
         for key in self.source.table.keys() - set(tops):
             self.mistake((), self.unknown("table or key", key, tops), key)
@@ -80,8 +82,9 @@ class _Reader:
         """Yield the sections of the file; those that may not be left out are empty where they are missing."""
         for at, (keys, kind) in LAYOUT.items():
             value = self.source.get(at)
+            value = None if value == [] and at in SEVERAL else value
             listed = at in LISTS or (at in SEVERAL and isinstance(value, list))
-            entries = (value or [{}] if at in SEVERAL else value) if listed else [{}] if value is None and at not in OPTIONAL else [value]
+            entries = value if listed else [{}] if value is None and at not in OPTIONAL else [value]
             if value is None and at in OPTIONAL:
                 continue
             if not isinstance(entries, list) or not all(isinstance(entry, dict) for entry in entries):
@@ -91,6 +94,17 @@ class _Reader:
             for index, entry in enumerate(entries):
                 own = {key: inside for key, inside in entry.items() if key not in inner(at)}
                 yield _Section((*at, index) if listed else at, keys, kind, own)
+
+    def watched(self) -> list[_Section]:
+        """Add the statistics that are watched by default, where they are installed and not named by the recipe itself."""
+        if self.source.get(("eval", "watch")) is False:
+            return []
+        named = [section.label for section in self.sections if section.kind == "reward"]
+        entries = self.source.get(("eval", "reward"))
+        places = itertools.count(len(entries) if isinstance(entries, list) else 0)
+        offers = {offer.name: offer for offer in self.registry.offers if offer.kind == "reward" and offer.name in WATCHED}
+        wanted = [offers[name] for name in WATCHED if name in offers and name not in named]
+        return [_Section(("eval", "reward", next(places)), UseMonitor, "reward", {"use": o.name}, o) for o in wanted]
 
     def choose(self, section: _Section) -> None:
         use = section.values.get("use", section.keys.model_fields["use"].default if section.kind else None)
@@ -161,6 +175,10 @@ class _Reader:
             if gate and gate.reward not in set(labels) - {section.label}:
                 others = [label for label in labels if label != section.label]
                 self.mistake(section.at, f'gate names no other [[reward]]: "{gate.reward}"{nearest(gate.reward, others)}', "gate")
+        best = next((section.own.best for section in self.sections if section.at == ("checkpoint",) and section.own), None)
+        known = [section.label for section in self.sections if section.kind == "reward"]
+        if best and best not in known:
+            self.mistake(("checkpoint",), f'best names no reward: "{best}"{nearest(best, known)}', "best")
         taken: dict[str, At] = {}
         for section in self.sections:
             if section.kind == "reward" and section.label and taken.setdefault(section.label, section.at) != section.at:
@@ -176,7 +194,7 @@ class _Reader:
         plugin = {section.at: section.plugin for section in self.sections}
         prompts = self.prompt_sets(("prompts",))
         evaluation = Eval(
-            **dict(own["eval",]),
+            **own["eval",].model_dump(exclude={"watch"}),
             prompts=self.prompt_sets(("eval", "prompts")) or prompts,
             sampler=plugin.get(("eval", "sampler"), plugin["sampler",]),
             rewards=tuple(section.entry() for section in self.sections if section.keys is UseMonitor),

@@ -14,6 +14,7 @@ from .jpeg_size import JpegSize
 from .ocr import OCR
 from .pickscore import PickScore
 from .pixel_color import PixelColor
+from .statistics import Brightness, ColorEntropy, DarkFraction, EdgeDensity
 from .unifiedreward import UnifiedReward
 from .vlm_judge import VLMJudge
 
@@ -22,4 +23,4 @@ from .vlm_judge import VLMJudge
 def vgrpo_rewards() -> list[type[Reward]]:
     """Offer the rewards of this package."""
     networks = [Aesthetic, ClipScore, FaceCount, GenEval, HPSv2, ImageReward, OCR, PickScore, UnifiedReward, VLMJudge]
-    return [*networks, JpegSize, PixelColor]
+    return [*networks, JpegSize, PixelColor, Brightness, ColorEntropy, DarkFraction, EdgeDensity]

@@ -127,13 +127,20 @@ def test_a_reward_that_fails_ends_the_run_with_a_message_and_the_way_on(vgrpo):
 def test_a_monitor_that_fails_is_a_warning(vgrpo, folder):
     text = (folder / "toy.toml").read_text() + '\n[[eval.reward]]\nuse = "./toy.py:Bright"\nlabel = "watched"\nfail_at = 2\n'
     (folder / "toy.toml").write_text(text)
-    result = vgrpo("run", "toy.toml")
+    result = vgrpo("run", "toy.toml", "--set", "eval.watch=false")
     assert (result.code, result.err) == (0, "")
     assert "watched (watched only)" in result.out
     [warning] = [line for line in result.out.splitlines() if line.startswith("warning: ")]
     assert warning.endswith("out of [red]paint[/red]")
     [line] = [line for line in result.out.splitlines() if line.startswith("iteration 2  ")]
     assert "watched missing  held out" in line
+
+
+def test_what_no_reward_is_about_is_watched_and_said_when_it_falls(vgrpo):
+    out = vgrpo("run", "toy.toml").out.splitlines()  # the toy learns to be white
+    [warning] = [line for line in out if line.startswith("warning: ")]
+    assert warning.startswith("warning: color_entropy has fallen from ")
+    assert not [line for line in out if "brightness" in line]  # it is in metrics.jsonl
 
 
 def test_a_model_that_does_not_load_leaves_no_folder(vgrpo, folder):

@@ -17,7 +17,7 @@ def told(*events, terminal, start=None, labels=("ocr", "color")):
     """What is printed of events."""
     file = io.StringIO()
     console = Console(file=file, force_terminal=terminal, force_interactive=terminal, highlight=False, width=100)
-    with Screen(console, labels, 20, start or {}) as screen:
+    with Screen(console, dict.fromkeys(labels, 1.0), 20, start or {}) as screen:
         for event in events:
             screen(event)
     return file.getvalue()

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from vgrpo_core.advantages import combine
-from vgrpo_core.metrics import of_advantages, of_scaled, of_scores, of_update, variation_in_group
+from vgrpo_core.metrics import diversity, of_advantages, of_scaled, of_scores, of_update, sketch, variation_in_group
 from vgrpo_core.recipe import RewardEntry
 from vgrpo_core.scoring import scaled
 
@@ -88,3 +88,16 @@ def test_variation_inside_groups_is_the_mean_of_their_deviation_over_their_mean(
     expected = statistics.mean(statistics.pstdev(group) / statistics.mean(group) for group in groups)
     assert variation_in_group(torch.tensor(groups).flatten(), 2) == pytest.approx(expected)
     assert variation_in_group(torch.full((4,), NAN), 2) is None
+
+
+def test_diversity_is_the_deviation_inside_groups_and_falls_to_nothing_where_images_are_alike():
+    groups = torch.randn(5, 6, 3, 4, 4, generator=torch.Generator().manual_seed(0))
+    expected = statistics.mean(group.flatten(1).var(0, correction=0).mean().sqrt().item() for group in groups)
+    assert diversity(sketch(groups.flatten(0, 1)), 6) == pytest.approx(expected)
+    alike = groups[:, :1].expand(-1, 6, -1, -1, -1)
+    assert diversity(sketch(alike.flatten(0, 1)), 6) == pytest.approx(0, abs=1e-6)
+
+
+def test_a_sketch_of_large_latents_takes_256_coordinates_at_most():
+    assert sketch(torch.randn(2, 16, 64, 64)).shape == (256, 2)
+    assert sketch(torch.randn(2, 257, 1)).shape[0] <= 256

@@ -12,6 +12,7 @@ import tomli_w
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+import vgrpo_cli
 from vgrpo_core import RecipeError, VgrpoError
 from vgrpo_recipe import load
 
@@ -406,6 +407,22 @@ def test_a_gate_names_another_reward_and_a_bound(read, mistakes, text):
     assert read(read(gated).to_toml()).rewards == read(gated).rewards
     (mistake,) = mistakes(gated.replace('reward = "light"', 'reward = "lihgt"'))
     assert mistake.endswith('gate names no other [[reward]]: "lihgt"; did you mean "light"?')
+
+
+def test_the_best_checkpoint_is_chosen_by_a_reward_of_the_recipe(read, mistakes, text):
+    assert read(text, "checkpoint.best=light").checkpoint.best == "light"
+    (mistake,) = mistakes(text, "checkpoint.best=lihgt")
+    assert mistake == '--set checkpoint.best=lihgt: [checkpoint] best names no reward: "lihgt"; did you mean "light"?'
+
+
+def test_statistics_of_pixels_are_watched_where_they_are_installed_unless_the_recipe_says_no(tmp_path):
+    words = Path(vgrpo_cli.__file__).parent / "recipes" / "words.toml"
+    watched = ["brightness", "dark_fraction", "edge_density", "color_entropy"]
+    recipe = load(words)
+    assert [entry.label for entry in recipe.eval.rewards] == watched
+    (tmp_path / "again.toml").write_text(recipe.to_toml(), encoding="utf-8")
+    assert load(tmp_path / "again.toml").eval.rewards == recipe.eval.rewards
+    assert load(words, ["eval.watch=false"]).eval.rewards == ()
 
 
 # Writing

@@ -290,3 +290,16 @@ def test_a_failure_in_the_middle_of_an_update_keeps_the_iteration_before(go, end
     assert held(tmp_path / "run") == ["000002"]
     assert any("failed after iteration 3; iteration 2 is kept" in note for note in caught.value.__notes__)
     assert end(go("run", resume=True, monitor=True)) == whole
+
+
+@pytest.mark.parametrize(("weight", "choose"), [("1", max), ("-1", min)])
+def test_the_checkpoint_that_a_reward_judged_best_is_kept_besides(go, lines, weight, choose):
+    folder = go("run", "checkpoint.best=red", "eval.every=1", f"reward.red.weight={weight}", "optimizer.lr=0.05")
+    scores = {line["iteration"]: line["eval/red/mean"] for line in lines(folder)}
+    (kept,) = (folder / "best").iterdir()
+    assert scores[int(kept.name)] == choose(scores.values())
+    assert checkpoint.load(kept).state["iteration"] == int(kept.name)
+
+
+def test_without_a_choice_no_best_checkpoint_is_kept(go):
+    assert not (go("run") / "best").exists()
