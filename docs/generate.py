@@ -50,7 +50,7 @@ def hooks() -> str:
 
 def commands() -> str:
     """Render what `--help` prints for the command and each of its parts."""
-    parts = ["", "run", "check", "plugins", "recipes", "recipes list", "recipes show", "recipes copy"]
+    parts = ["", "run", "check", "serve", "plugins", "recipes", "recipes list", "recipes show", "recipes copy"]
     pages = [(part, CliRunner().invoke(app, [*part.split(), "--help"], prog_name="vgrpo").output) for part in parts]
     return "\n\n".join(f"```console\n$ {' '.join(['vgrpo', *part.split(), '--help'])}\n{page}```" for part, page in pages)
 

@@ -20,7 +20,7 @@ from .hookspecs import HOOKS, KINDS, PROJECT
 from .plugin import Plugin
 
 RESERVED = {
-    "reward": {"use", "label", "weight", "scale", "offset", "gate", "on", "url", "python"},
+    "reward": {"use", "label", "weight", "scale", "offset", "gate", "on"},
     "prompts": {"use", "share", "tag"},
 }
 """Keys that the recipe reads itself, so that no option may have their name; `use` alone for other kinds."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
@@ -100,15 +101,21 @@ class Collected(NamedTuple):
 
 
 def collect(policy: Policy, sampler: Sampler, judges: Sequence[Judge], rows: Draws, *, micro: int, keep: int = 0) -> Collected:
-    """Draw, decode and score micro-batch by micro-batch; images are let go after scoring, but for the first `keep`."""
-    latents, images = list[Tensor](), list[Tensor]()
-    scores = {judge.label: [torch.empty(0, dtype=torch.float64)] for judge in judges}
-    for part in rows.split(micro):
-        latents.append(sample(policy, sampler, part))
-        with torch.no_grad():
-            samples = Samples(part.prompts, policy.decode(latents[-1]))
-        images += samples.images[: max(0, keep - len(images))].cpu()
-        for judge in judges:
-            scores[judge.label].append(judge(samples))
+    """Draw, decode and score micro-batch by micro-batch; images are let go after scoring, but for the first `keep`.
+
+    The judges work on one micro-batch, in a thread of their own, while the next one is drawn.
+    """
+    latents, images, scores = list[Tensor](), list[Tensor](), list[Future[list[Tensor]]]()
+    with ThreadPoolExecutor(1) as judging:
+        for part in rows.split(micro):
+            latents.append(sample(policy, sampler, part))
+            with torch.no_grad():
+                samples = Samples(part.prompts, policy.decode(latents[-1]))
+            images += samples.images[: max(0, keep - len(images))].cpu()
+            if scores:  # images must not pile up, and a failure must not wait
+                scores[-1].result()
+            scores.append(judging.submit(lambda samples: [judge(samples) for judge in judges], samples))
+    empty = [torch.empty(0, dtype=torch.float64)] * len(judges)
+    columns = [torch.cat(parts) for parts in zip(empty, *(each.result() for each in scores), strict=True)]
     drawn = torch.cat(latents) if latents else torch.empty(0)
-    return Collected(drawn, {label: torch.cat(parts) for label, parts in scores.items()}, images)
+    return Collected(drawn, {judge.label: column for judge, column in zip(judges, columns, strict=True)}, images)

@@ -100,6 +100,30 @@ def check(
 
 
 @app.command()
+def serve(
+    reward: Annotated[str, typer.Argument(metavar="REWARD", help='"name", "distribution/name" or "./file.py:Class".')],
+    options: Annotated[
+        list[str] | None, typer.Option("--option", metavar="KEY=VALUE", help="Set an option of the reward; repeatable.")
+    ] = None,
+    host: Annotated[str, typer.Option(metavar="ADDRESS", help="Where to listen; elsewhere a token is needed.")] = "127.0.0.1",
+    port: Annotated[int, typer.Option(metavar="N", min=0, max=65535, help="The port; 0 takes any that is free.")] = 8800,
+    token_env: Annotated[
+        str | None, typer.Option(metavar="NAME", help="The environment variable that holds the token to ask for.")
+    ] = None,
+    device: Annotated[str, typer.Option(metavar="DEVICE", help="Where the reward runs: auto, cpu, cuda, cuda:1, ...")] = "auto",
+    images: Annotated[int, typer.Option(metavar="N", min=1, help="How many images a request may hold.")] = 64,
+    attached: Annotated[bool, typer.Option("--attached", hidden=True)] = False,
+) -> None:
+    """Serve a reward over HTTP, for runs in other environments and on other machines.
+
+    Ctrl-C stops it.
+    """
+    from . import serving
+
+    serving.serve(serving.Asked(reward, options or [], host, port, token_env, device, images, attached))
+
+
+@app.command()
 def plugins(as_json: Annotated[bool, typer.Option("--json", help="Print them as JSON.")] = False) -> None:
     """List the plugins that recipes may use. Those that failed to load are listed on stderr."""
     from vgrpo_core.registry import Registry

@@ -104,7 +104,7 @@ class Job:
 
 def train(asked: Asked) -> int:
     """Do what was asked and return the exit code."""
-    _settle()
+    settle()
     check_launcher(asked.recipe)
     with Interrupts(PATIENCE if processes() > 1 else 0) as interrupts:
         job = Job.resumed(asked) if asked.resume else Job.new(asked)
@@ -121,14 +121,14 @@ def train(asked: Asked) -> int:
 
 def verify(recipe: Recipe) -> list[str]:
     """Load the backbone and hold it against the model itself."""
-    _settle()
+    settle()
     from vgrpo_core.run import pick_device
 
     policy = recipe.backbone.load(pick_device(recipe.run.device))
     return recipe.backbone.verify(policy) or [f'backbone "{recipe.backbone.name}" has no checks of its own']
 
 
-def _settle() -> None:
+def settle() -> None:
     """Set what libraries read from the environment when they are imported."""
     if cores := granted_cores(Path("/sys/fs/cgroup/cpu.max")):
         os.environ.setdefault("OMP_NUM_THREADS", str(cores))

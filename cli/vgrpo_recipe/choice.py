@@ -14,10 +14,13 @@ from vgrpo_core.hookspecs import HOOKS
 from vgrpo_core.registry import Offer, Registry, offered, reason, strict
 
 
-def choose(registry: Registry, kind: str, use: str, base: Path) -> Offer:
-    """Return what `use` names: "name", "distribution/name" or "./file.py:Class" (relative to `base`); else a PluginError."""
+def choose(registry: Registry, kind: str, use: str, base: Path, *, here: bool = True) -> Offer:
+    """Return what `use` names: "name", "distribution/name" or "./file.py:Class" (relative to `base`); else a PluginError.
+
+    What is to run `here` has to have what it needs installed.
+    """
     offer = _from_file(kind, use, base) if is_file(use) else _named(registry, kind, use)
-    if offer.missing:
+    if here and offer.missing:
         extra = offer.plugin.extra or " ".join(offer.missing)
         install = f'"{extra}"' if "[" in extra else extra
         what = f'{kind} "{use}" needs {", ".join(offer.missing)}, which is not installed'

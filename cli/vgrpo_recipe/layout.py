@@ -31,6 +31,9 @@ class UseMonitor(Use):
     label: str | None = Field(
         default=None, pattern=r"^[A-Za-z_][\w+-]*$", description="name in metrics, unique; without it, the plugin's name"
     )
+    url: str | None = Field(default=None, description="where `vgrpo serve` runs it")
+    token_env: str | None = Field(default=None, description="environment variable that holds the token of the server at `url`")
+    python: str | None = Field(default=None, description="instead of `url`: interpreter of an environment to run it in")
 
 
 Points = tuple[tuple[int, float], ...]
@@ -96,6 +99,9 @@ LAYOUT: dict[At, tuple[type[Table], str]] = {
 
 WATCHED = ("brightness", "dark_fraction", "edge_density", "color_entropy")
 """Statistics of pixels that evaluations take besides: what no reward is about should not move while it rises."""
+
+REMOTE = ("url", "token_env", "python")
+"""Keys that take a reward to another process; a plugin that has one of them as an option keeps it."""
 
 LISTS = {at for at in LAYOUT if at[-1] == "reward"}
 SEVERAL = {at for at in LAYOUT if at[-1] == "prompts"}

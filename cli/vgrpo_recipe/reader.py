@@ -19,7 +19,7 @@ from vgrpo_core.registry import Offer, Registry, reason
 from vgrpo_core.schema import Run, Table
 
 from .choice import choose, is_file
-from .layout import LAYOUT, LISTS, OPTIONAL, SEVERAL, WATCHED, UseMonitor, UseReward, fields, inner, title
+from .layout import LAYOUT, LISTS, OPTIONAL, REMOTE, SEVERAL, WATCHED, UseMonitor, UseReward, fields, inner, title
 from .tables import At, Source, dump
 
 
@@ -40,6 +40,7 @@ class _Section:
     offer: Offer | None = None
     own: Any = None
     plugin: Any = None
+    remote: Any = None
 
     @property
     def known(self) -> list[str]:
@@ -52,8 +53,8 @@ class _Section:
     def entry(self) -> RewardEntry:
         own, offer = self.own, cast(Offer, self.offer)
         if self.keys is not UseReward:
-            return RewardEntry(self.label, 0.0, 1.0, 0.0, self.plugin, offer)
-        return RewardEntry(self.label, own.weight, own.scale, own.offset, self.plugin, offer, own.gate, own.on)
+            return RewardEntry(self.label, 0.0, 1.0, 0.0, self.remote or self.plugin, offer)
+        return RewardEntry(self.label, own.weight, own.scale, own.offset, self.remote or self.plugin, offer, own.gate, own.on)
 
 
 class _Reader:
@@ -110,18 +111,38 @@ class _Reader:
         use = section.values.get("use", section.keys.model_fields["use"].default if section.kind else None)
         if section.kind and isinstance(use, str):
             try:
-                section.offer = choose(self.registry, section.kind, use, self.source.path.parent)
+                away = section.kind == "reward" and bool({"url", "python"} & section.values.keys())
+                section.offer = choose(self.registry, section.kind, use, self.source.path.parent, here=not away)
             except PluginError as error:
                 self.mistake(section.at, str(error), "use")
 
     def check(self, section: _Section) -> None:
-        own = {key: value for key, value in section.values.items() if not section.kind or key in section.keys.model_fields}
+        own = {key: value for key, value in section.values.items() if not section.kind or self.is_own(section, key)}
         options = {key: self.placed(section, key, value) for key, value in section.values.items() if key not in own}
         if section.keys is Run:
             own = {"name": self.source.path.stem.lstrip(".") or "run"} | own
         section.own = self.validate(section, section.keys, own)
         if section.offer:
             section.plugin = self.validate(section, section.offer.plugin, options)
+            section.remote = self.elsewhere(section)
+
+    def is_own(self, section: _Section, key: str) -> bool:
+        """Tell the keys of the table from the options of its plugin."""
+        options = section.offer.plugin.model_fields if section.offer else {}
+        return key in section.keys.model_fields and not (key in REMOTE and key in options)
+
+    def elsewhere(self, section: _Section) -> Any:
+        """Return the client of a reward that runs in another process, as its `url` or `python` says."""
+        place = {key: value for key in REMOTE if (value := getattr(section.own, key, None)) is not None}
+        if not place or section.plugin is None:
+            return None
+        try:
+            client = choose(self.registry, "reward", "remote", self.source.path.parent).plugin
+        except PluginError as error:
+            self.mistake(section.at, str(error), next(iter(place)))
+            return None
+        use = _absolute(section.own.use, self.source.path.parent)
+        return self.validate(section, client, {"reward": use, "options": section.plugin.model_dump(mode="json"), **place})
 
     def placed(self, section: _Section, key: str, value: Any) -> Any:
         """Look for a file in the folder of the recipe that names it; one named by an override, in the working folder."""

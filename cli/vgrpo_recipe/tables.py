@@ -41,7 +41,7 @@ class Source:
             raise RecipeError([f"{where}: not TOML: {str(error).removesuffix(place[0] if place else '')}"]) from error
         for override in overrides:
             try:
-                source.overridden[_override(source.table, override)] = override
+                source.overridden[put(source.table, override)] = override
             except ValueError as error:
                 source.mistakes.append(f"--set {override}: {error}")
         return source
@@ -84,7 +84,7 @@ def _text(path: Path) -> str:
     raise RecipeError([message])
 
 
-def _override(table: dict[str, Any], override: str) -> At:
+def put(table: dict[str, Any], override: str) -> At:
     """Set one value in place and return its path."""
     name, equals, raw = override.partition("=")
     if not equals:

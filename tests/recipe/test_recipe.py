@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 
 import vgrpo_cli
 from vgrpo_core import RecipeError, VgrpoError
+from vgrpo_core.registry import Offer
 from vgrpo_recipe import load
 
 
@@ -407,6 +408,43 @@ def test_a_gate_names_another_reward_and_a_bound(read, mistakes, text):
     assert read(read(gated).to_toml()).rewards == read(gated).rewards
     (mistake,) = mistakes(gated.replace('reward = "light"', 'reward = "lihgt"'))
     assert mistake.endswith('gate names no other [[reward]]: "lihgt"; did you mean "light"?')
+
+
+def served(*options):
+    """Load the shipped recipe, whose registry is what is installed, with its first reward elsewhere."""
+    words = Path(vgrpo_cli.__file__).parent / "recipes" / "words.toml"
+    return load(words, ["eval.watch=false", *options])
+
+
+def test_a_reward_with_a_url_is_asked_there_with_its_own_options(tmp_path):
+    recipe = served("reward.ocr.url=http://127.0.0.1:8800", "reward.ocr.token_env=TOKEN", "reward.ocr.min_confidence=0.5")
+    client = recipe.rewards[0].plugin
+    assert (client.name, client.reward, client.url, client.token_env) == ("remote", "ocr", "http://127.0.0.1:8800", "TOKEN")
+    assert client.options == served("reward.ocr.min_confidence=0.5").rewards[0].plugin.model_dump(mode="json")
+    assert recipe.rewards[0].label == "ocr" and recipe.rewards[1].plugin.name == "pixel_color"
+    (tmp_path / "again.toml").write_text(recipe.to_toml(), encoding="utf-8")
+    assert load(tmp_path / "again.toml").rewards == recipe.rewards
+
+
+def test_a_reward_of_another_environment_need_not_have_what_it_needs_here(monkeypatch):
+    monkeypatch.setattr(Offer, "missing", property(lambda offer: ("rapidocr",) if offer.name == "ocr" else ()))
+    with pytest.raises(RecipeError, match="needs rapidocr, which is not installed"):
+        served()
+    assert served("reward.ocr.python=/other/bin/python").rewards[0].plugin.python == "/other/bin/python"
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        (["reward.ocr.url=127.0.0.1"], 'write "url" as http://host:port'),
+        (["reward.ocr.url=http://a:1", "reward.ocr.python=x"], 'give either "url" or "python"'),
+        (["reward.ocr.url=http://a:1", "reward.ocr.mode=wrod"], "mode is"),
+    ],
+)
+def test_a_wrong_place_of_a_reward_is_explained(options, said):
+    with pytest.raises(RecipeError) as caught:
+        served(*options)
+    assert said in str(caught.value)
 
 
 def test_the_best_checkpoint_is_chosen_by_a_reward_of_the_recipe(read, mistakes, text):

@@ -1,9 +1,11 @@
 from __future__ import annotations
 
+import time
+
 import pytest
 import torch
 
-from vgrpo_core import Prompt
+from vgrpo_core import Prompt, RunError
 from vgrpo_core.keys import generator
 from vgrpo_core.rollout import collect, draws, sample
 from vgrpo_core.scoring import Judge
@@ -104,3 +106,33 @@ def test_weights_of_another_model_are_refused_by_name(policy):
     with pytest.raises(ValueError, match=r"inner\.bias"):
         policy.restore(state | {"inner.bias": torch.zeros(3)})
     assert "frozen" not in state
+
+
+def test_a_slow_reward_judges_one_micro_batch_while_the_next_is_drawn(toy, policy, rows):
+    events = []
+
+    class Slow:
+        label = "slow"
+
+        def __call__(self, samples):
+            events.append("judging")
+            time.sleep(0.05)
+            events.append("judged")
+            return torch.zeros(len(samples), dtype=torch.float64)
+
+    output = policy.output
+    policy.output = lambda *asked: events.append("drawing") or output(*asked)
+    collect(policy, toy.ToySampler(steps=1), [Slow()], rows, micro=4)
+    first = events.index("judging")
+    assert "drawing" in events[first : events.index("judged")]
+
+
+def test_a_reward_that_fails_stops_the_drawing(toy, policy, rows):
+    def fail(samples):
+        raise RunError("down")
+
+    fail.label = "down"
+    before = policy.evaluations
+    with pytest.raises(RunError, match="down"):
+        collect(policy, toy.ToySampler(steps=1), [fail], rows, micro=2)
+    assert policy.evaluations - before <= 4  # of 8
