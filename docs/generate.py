@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-import builtins
 import inspect
 import json
 import re
-import types
-import typing
 from pathlib import Path
-from typing import Any, get_args, get_origin
+from typing import Any
 
 from pydantic.fields import FieldInfo
 from typer.testing import CliRunner
 
 from vgrpo_cli.app import app
+from vgrpo_cli.showing import type_name
 from vgrpo_core import hookspecs
 from vgrpo_core.hookspecs import HOOKS, KINDS
 from vgrpo_core.registry import Offer, Registry
@@ -23,7 +21,6 @@ from vgrpo_recipe.layout import LAYOUT, LISTS, title
 from vgrpo_recipe.tables import At, dump
 
 DOCS = Path(__file__).parent
-NAMES = {int: "integer", float: "number", str: "text", bool: "true or false", Path: "path"}
 
 
 def keys() -> str:
@@ -50,7 +47,8 @@ def hooks() -> str:
 
 def commands() -> str:
     """Render what `--help` prints for the command and each of its parts."""
-    parts = ["", "run", "check", "serve", "plugins", "recipes", "recipes list", "recipes show", "recipes copy"]
+    flat = ["", "run", "check", "score", "serve", "plugins", "plugins show"]
+    parts = [*flat, "recipes", "recipes list", "recipes show", "recipes copy"]
     pages = [(part, CliRunner().invoke(app, [*part.split(), "--help"], prog_name="vgrpo").output) for part in parts]
     return "\n\n".join(f"```console\n$ {' '.join(['vgrpo', *part.split(), '--help'])}\n{page}```" for part, page in pages)
 
@@ -156,26 +154,7 @@ def rendered(page: str) -> str:
 
 
 def _type(field: FieldInfo) -> str:
-    return _named(field.annotation)
-
-
-def _named(annotation: Any) -> str:
-    parts = [part for part in get_args(annotation) if part is not type(None)]
-    if annotation in NAMES:
-        return NAMES[annotation]
-    match get_origin(annotation):
-        case typing.Literal:
-            return " or ".join(f"`{dump(part)}`" for part in parts)
-        case typing.Annotated:
-            return _named(parts[0])
-        case builtins.tuple:
-            kind = f"{_named(parts[0])}s".replace("texts", "text")
-            return f"list of {kind}" if parts[1] is Ellipsis else f"{len(parts)} {kind}"
-        case types.UnionType | typing.Union:
-            return " or ".join(map(_named, parts))
-        case builtins.dict:
-            return "table"
-    return f"table: {', '.join(f'`{name}`' for name in annotation.model_fields)}"
+    return type_name(field.annotation, "`")
 
 
 def _default(name: str, field: FieldInfo) -> str:

@@ -56,8 +56,8 @@ def test_a_fragment_in_the_docs_fits_a_recipe(text, tmp_path):
 
 def example_files():
     """Return the plugin files that the docs tell readers to save beside a recipe."""
-    code = next(param.values[0] for param in blocks("python") if "class Brightness(Reward)" in param.values[0])
-    return {"brightness.py": code}
+    code = next(param.values[0] for param in blocks("python") if "class Glow(Reward)" in param.values[0])
+    return {"glow.py": code}
 
 
 @pytest.mark.parametrize("text", blocks("toml pyproject"))

@@ -31,6 +31,12 @@ app = typer.Typer(
 )
 recipes = typer.Typer(help="List, show and copy the recipes that come with vgrpo.", context_settings=PLAIN, rich_markup_mode=None)
 app.add_typer(recipes, name="recipes", invoke_without_command=True)
+plugins = typer.Typer(
+    help="List the plugins that recipes may use, or show one. Those that failed to load are listed on stderr.",
+    context_settings=PLAIN,
+    rich_markup_mode=None,
+)
+app.add_typer(plugins, name="plugins", invoke_without_command=True)
 
 RecipeArgument = Annotated[str, typer.Argument(metavar="RECIPE", help="A recipe file, or the name of a shipped recipe.")]
 SetOption = typer.Option("--set", metavar="KEY=VALUE", help="Override a value, such as run.seed=1; repeatable.")
@@ -124,8 +130,33 @@ def serve(
 
 
 @app.command()
-def plugins(as_json: Annotated[bool, typer.Option("--json", help="Print them as JSON.")] = False) -> None:
-    """List the plugins that recipes may use. Those that failed to load are listed on stderr."""
+def score(
+    reward: Annotated[str, typer.Argument(metavar="REWARD", help='"name", "distribution/name" or "./file.py:Class".')],
+    images: Annotated[list[Path], typer.Argument(metavar="IMAGES", help="Pictures, of any size and format.")],
+    prompt: Annotated[str | None, typer.Option(metavar="TEXT", help="The prompt of all pictures. [default: an empty one]")] = None,
+    prompts: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="A prompt for each picture, in order: .txt, .jsonl, .json or .csv.")
+    ] = None,
+    options: Annotated[
+        list[str] | None, typer.Option("--option", metavar="KEY=VALUE", help="An option of the reward; repeatable.")
+    ] = None,
+    device: Annotated[str, typer.Option(metavar="NAME", help="Where to score: auto, cpu, cuda, cuda:1, ...")] = "auto",
+    as_json: Annotated[bool, typer.Option("--json", help="Print the scores as JSON, with all their evidence.")] = False,
+) -> None:
+    """Score pictures with one reward."""
+    from .scoring import Asked, lines
+
+    for line in lines(Asked(reward, images, prompt, prompts, options or [], device), as_json=as_json):
+        typer.echo(line)
+
+
+@plugins.callback()
+def _plugins(context: typer.Context, as_json: Annotated[bool, typer.Option("--json", help="Print them as JSON.")] = False) -> None:
+    if context.invoked_subcommand is None:
+        _list_plugins(as_json)
+
+
+def _list_plugins(as_json: bool) -> None:
     from vgrpo_core.registry import Registry
 
     registry = Registry.discover()
@@ -136,6 +167,19 @@ def plugins(as_json: Annotated[bool, typer.Option("--json", help="Print them as 
         typer.echo(f"kept out by VGRPO_PLUGINS: {distribution}", err=True)
     for failure in registry.failures:
         typer.echo(f"not loaded: {failure}", err=True)
+
+
+@plugins.command("show")
+def show_plugin(
+    name: Annotated[str, typer.Argument(metavar="NAME", help="A plugin, as recipes name it.")],
+    kind: Annotated[str | None, typer.Option(metavar="KIND", help="Only plugins of this kind, such as reward.")] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print it as JSON.")] = False,
+) -> None:
+    """Show what a plugin is, its options, and what it needs."""
+    from .showing import lines
+
+    for line in lines(name, kind, as_json=as_json):
+        typer.echo(line)
 
 
 def _row(offer: Offer) -> dict[str, str]:

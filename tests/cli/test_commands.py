@@ -21,7 +21,7 @@ print(sorted({"torch", "diffusers", "transformers"} & sys.modules.keys()))
 """
 
 
-QUICK = ["--help", "--version", "run --help", "check toy.toml", "plugins", "recipes", "recipes show words"]
+QUICK = ["--help", "--version", "run --help", "check toy.toml", "plugins", "plugins show ocr", "recipes", "recipes show words"]
 
 
 @pytest.mark.parametrize("command", QUICK)

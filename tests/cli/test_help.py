@@ -24,8 +24,9 @@ def test_every_command_and_option_is_on_the_page():
     commands = dict(_commands(typer.main.get_command(app), "vgrpo"))
     assert helps.keys() == commands.keys()
     for path, command in commands.items():
-        options = {option for parameter in command.params for option in parameter.opts if option.startswith("--")}
-        assert options | {"--help"} == set(re.findall(r"^ +(?:-h, )?(--[a-z]+)", helps[path], re.MULTILINE))
+        shown = [parameter for parameter in command.params if not getattr(parameter, "hidden", False)]
+        options = {option for parameter in shown for option in parameter.opts if option.startswith("--")}
+        assert options | {"--help"} == set(re.findall(r"^ +(?:-h, )?(--[a-z-]+)", helps[path], re.MULTILINE))
 
 
 def _commands(command, path):

@@ -7,6 +7,8 @@ import shutil
 import pytest
 from PIL import Image
 
+VARIES = ("seconds", "memory/peak_gb")
+
 
 def iterations(folder):
     return [json.loads(line)["iteration"] for line in (folder / "metrics.jsonl").read_text().splitlines()]
@@ -48,7 +50,7 @@ def test_a_resumed_run_is_the_run_that_was_not_stopped(vgrpo, done, folder):
     vgrpo("run", "toy.toml", "--resume", "--set", "run.iterations=4")
     vgrpo("run", "toy.toml", "--out", "whole")
     timeless = [
-        [{key: value for key, value in json.loads(line).items() if key not in ("seconds", "memory/peak_gb")} for line in (path / "metrics.jsonl").open()]
+        [{key: value for key, value in json.loads(line).items() if key not in VARIES} for line in (path / "metrics.jsonl").open()]
         for path in (done, folder / "whole")
     ]
     assert timeless[0] == timeless[1]
