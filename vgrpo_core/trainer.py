@@ -132,7 +132,7 @@ class Trainer:
         options = self.recipe.eval
         rows = draws(options.seed, "eval", self.held_out, options.samples)
         judges: list[Judge] = [*self.judges, *self.monitors]
-        with self.optimizer.averaged():
+        with self.optimizer.averaged(), self.policy.evaluating():
             drawn = self.collect(options.sampler, judges, rows, SHOWN)
         line = metrics.of_scores(asked(judges, rows.prompts, drawn.scores), prefix="eval")
         self.report_gaps()
