@@ -12,7 +12,7 @@ from pydantic.fields import FieldInfo
 from typer.testing import CliRunner
 
 from vgrpo_cli.app import app
-from vgrpo_cli.showing import type_name
+from vgrpo_cli.showing import facts, type_name
 from vgrpo_core import hookspecs
 from vgrpo_core.hookspecs import HOOKS, KINDS
 from vgrpo_core.registry import Offer, Registry
@@ -47,7 +47,7 @@ def hooks() -> str:
 
 def commands() -> str:
     """Render what `--help` prints for the command and each of its parts."""
-    flat = ["", "run", "check", "score", "serve", "plugins", "plugins show"]
+    flat = ["", "run", "check", "score", "serve", "new", "plugins", "plugins show"]
     parts = [*flat, "recipes", "recipes list", "recipes show", "recipes copy"]
     pages = [(part, CliRunner().invoke(app, [*part.split(), "--help"], prog_name="vgrpo").output) for part in parts]
     return "\n\n".join(f"```console\n$ {' '.join(['vgrpo', *part.split(), '--help'])}\n{page}```" for part, page in pages)
@@ -133,7 +133,20 @@ def overhead() -> str:
     return "\n".join(["| | seconds |", "| --- | --- |", *rows, f"| more than the bare calls | {more:.1%} |"])
 
 
+def assets() -> str:
+    """Render what rewards read that no package brings, from what each of them says."""
+    own = [offer for offer in Registry.discover().offers if (offer.distribution, offer.kind) == ("vgrpo", "reward")]
+    found = [(offer.name, asset) for offer in sorted(own, key=lambda o: o.name) for asset in facts(offer)["assets"] or []]
+    rows = [f"| `{name}`{_given(asset)} | `{asset['name']}` | {asset['size']:g} GB | {asset['licence']} |" for name, asset in found]
+    return "\n".join(["| reward | hub | size | licence |", "|---|---|---|---|", *rows])
+
+
+def _given(asset: dict[str, Any]) -> str:
+    return "".join(f", `{name} = {dump(value)}`" for name, value in asset["options"].items())
+
+
 PARTS = {
+    "offline.md": ("assets", assets),
     "performance.md": ("overhead", overhead),
     "samplers.md": ("errors", samplers),
     "recipe.md": ("keys", keys),

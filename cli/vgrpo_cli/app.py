@@ -12,7 +12,7 @@ import typer
 
 from vgrpo_core import VgrpoError
 
-from . import shipped
+from . import scaffold, shipped
 from .launch import said_elsewhere
 from .listing import columns
 
@@ -148,6 +148,21 @@ def score(
 
     for line in lines(Asked(reward, images, prompt, prompts, options or [], device), as_json=as_json):
         typer.echo(line)
+
+
+@app.command()
+def new(
+    kind: Annotated[
+        scaffold.Kind, typer.Argument(metavar="KIND", help="What it is: reward, sampler or backbone.", show_default=False)
+    ],
+    name: Annotated[str, typer.Argument(metavar="NAME", help="How recipes will call it; the package will be vgrpo-NAME.")],
+    to: Annotated[Path | None, typer.Option(metavar="FOLDER", help="Where to write it. [default: vgrpo-NAME]")] = None,
+) -> None:
+    """Write a package with a small, working plugin, to be changed and published.
+
+    Nothing is overwritten.
+    """
+    typer.echo(scaffold.next_steps(scaffold.new(kind, name, to)))
 
 
 @plugins.callback()

@@ -1,5 +1,6 @@
 """Pictures of known content, drawn with a font that matplotlib ships."""
 
+import socket
 from pathlib import Path
 
 import numpy as np
@@ -8,6 +9,19 @@ import torch
 from PIL import Image, ImageDraw, ImageFont
 
 from vgrpo_core import Prompt, Samples
+
+
+@pytest.fixture(autouse=True)
+def _offline(monkeypatch):
+    """Refuse connections to other machines: rewards load and score from what is on this one."""
+    connect = socket.socket.connect
+
+    def here(self, address):
+        if self.family in (socket.AF_INET, socket.AF_INET6) and address[0] not in ("127.0.0.1", "::1", "localhost"):
+            raise AssertionError(f"a reward reached out for {address}")
+        return connect(self, address)
+
+    monkeypatch.setattr(socket.socket, "connect", here)
 
 
 @pytest.fixture(scope="session")

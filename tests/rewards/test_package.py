@@ -28,8 +28,9 @@ def test_without_the_extra_the_other_rewards_work_and_ocr_says_what_it_misses():
 
 
 def test_the_hooks_offer_every_class_once():
-    networks = "aesthetic clipscore face_count geneval hpsv2 imagereward ocr pickscore unifiedreward vlm_judge".split()
-    formulas = "jpeg_size pixel_color brightness color_entropy dark_fraction edge_density".split()
+    networks = ["aesthetic", "clipscore", "face_count", "geneval", "hpsv2", "imagereward", "ocr", "pickscore"]
+    networks += ["unifiedreward", "vlm_judge"]
+    formulas = ["jpeg_size", "pixel_color", "brightness", "color_entropy", "dark_fraction", "edge_density"]
     assert [reward.name for reward in vgrpo_rewards.vgrpo_rewards()] == networks + formulas
     assert [source.name for source in vgrpo_prompts.vgrpo_prompts()] == ["file", "geneval", "huggingface", "words"]
 
