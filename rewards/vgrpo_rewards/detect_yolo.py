@@ -42,8 +42,12 @@ class Yolo(BaseModel):
         """Load the model, in float32 whatever `dtype` is; a PluginError without ultralytics or for weights that are no detector."""
         need("ultralytics", 'the detector "yolo"', "yolo")
         _quieten(offline=Path(self.model).is_file())
+        from PIL import Image
+
+        opens = Image.open
         from ultralytics.models import YOLO
 
+        setattr(Image, "open", opens)  # noqa: B010 - it puts its own in that place, for the whole process
         with loading("geneval", self.model):
             model = YOLO(self.model)
             names = labels(model.names)

@@ -22,6 +22,7 @@ def _offline(monkeypatch):
         return connect(self, address)
 
     monkeypatch.setattr(socket.socket, "connect", here)
+    monkeypatch.setattr(Image, "open", Image.open)  # ultralytics replaces it when it is imported: put back after each test
 
 
 @pytest.fixture(scope="session")
