@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import random
 import signal
 import subprocess
@@ -11,12 +12,14 @@ from pathlib import Path
 
 import pytest
 import torch
+from safetensors.torch import load_file
 
 from vgrpo_core import checkpoint
 from vgrpo_core.trainer import Trainer
 from vgrpo_recipe import load
 
 WORDS = Path(__file__).parent.parent / "cli" / "vgrpo_cli" / "recipes" / "words.toml"
+WEIGHTS = "diffusion_pytorch_model.safetensors"
 SHORT = ("run.iterations=6", "prompts.count=5", "batch.prompts=2", "batch.group=3", "eval.every=2", "eval.prompts.count=4")
 
 
@@ -70,3 +73,27 @@ def test_micro_batches_of_1_3_and_8_rows_give_the_same_update_up_to_rounding():
     whole = update(8)
     for micro in (1, 3):
         assert (update(micro) - whole).norm() < 1e-2 * whole.norm()  # Adam turns rounding of tiny gradients into whole steps
+
+
+RANKS = ("run.iterations=2", "prompts.count=6", "batch.prompts=2", "batch.group=4", "batch.micro=8", "eval.every=0")
+RANKS += ("eval.prompts.count=6", "optimizer.ema=0.9", "eval.watch=false")
+
+
+@pytest.mark.slow
+def test_the_embedded_model_trains_on_two_ranks_sharded_or_not_as_on_one(tmp_path):
+    environment = os.environ | {"OMP_NUM_THREADS": "1"}
+    sets = [word for override in RANKS for word in ("--set", override)]
+    two = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc_per_node", "2", "-m", "vgrpo_cli"]
+    launches = {"one": [sys.executable, "-m", "vgrpo_cli"], "two": two, "shard": two}
+    for name, command in launches.items():
+        more = ["--set", "run.shard=true"] if name == "shard" else []
+        done = subprocess.run([*command, "run", "words", "--out", str(tmp_path / name), *sets, *more], env=environment, timeout=300)
+        assert done.returncode == 0
+    one, *others = (checkpoint.load(tmp_path / name / "checkpoints" / "000002") for name in launches)
+    for other in others:
+        for part in ("weights", "average"):
+            expected, found = getattr(one, part), getattr(other, part)
+            assert expected.keys() == found.keys()
+            assert max((expected[key] - found[key]).abs().max().item() for key in expected) < 5e-5
+    whole, *exported = (load_file(tmp_path / name / "model" / "transformer" / WEIGHTS) for name in launches)
+    assert all(whole.keys() == other.keys() and all(whole[key].shape == other[key].shape for key in whole) for other in exported)

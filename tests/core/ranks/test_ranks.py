@@ -54,6 +54,11 @@ def test_the_weights_are_the_same_on_any_number_of_ranks(alone, several):
     close(several.saved.average, alone.saved.average, rtol=0, atol=1e-5)
 
 
+def test_r101_the_main_rank_loads_models_before_the_others_so_that_it_alone_fetches_them(several):
+    (_, end), *others = (rank["loaded"] for rank in several.ranks)
+    assert others and all(start >= end for start, _ in others)
+
+
 def test_evaluations_are_counted_over_all_ranks(alone, several):
     assert several.lines[-1]["evaluations"] == alone.lines[-1]["evaluations"]
 

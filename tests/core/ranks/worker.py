@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+import time
 from pathlib import Path
 from typing import Literal
 
@@ -47,6 +48,20 @@ def kept(function, into):
     return call
 
 
+def timed(plugin, into):
+    """Note when a plugin's `load` begins and ends."""
+    load = plugin.load
+
+    def timing(self, device):
+        into.append(time.time())
+        found = load(self, device)
+        time.sleep(0.1)
+        into.append(time.time())
+        return found
+
+    plugin.load = timing
+
+
 def drifting(ranks):
     """Let the weights of rank 1 go astray after each of its gradient steps."""
     add = ranks.add_gradients
@@ -83,14 +98,17 @@ def main(folder, *runs):
             samples.clear()
             drawn.clear()
             ranks.sharded = ranks.agreed = False
+            loaded, made = [], vgrpo_recipe.load(recipe, (), registry)
+            timed(type(made.backbone), loaded)
             if name == "drift":
                 drifting(ranks)
-            ended = end(name, vgrpo_recipe.load(recipe, (), registry), Path(folder) / name / "run", ranks)
+            ended = end(name, made, Path(folder) / name / "run", ranks)
             latents = {
                 (part.purpose, *key): row for (_, _, part), rows in samples for key, row in zip(part.keys, rows, strict=True)
             }
-            made = [(key, noise) for (keys, *_), found in drawn for key, noise in zip(keys, found.noise, strict=True)]
-            torch.save({"end": ended, "latents": latents, "pairs": made}, Path(folder) / name / f"rank-{ranks.rank}.pt")
+            pairs_made = [(key, noise) for (keys, *_), found in drawn for key, noise in zip(keys, found.noise, strict=True)]
+            kept_of = {"end": ended, "latents": latents, "pairs": pairs_made, "loaded": loaded}
+            torch.save(kept_of, Path(folder) / name / f"rank-{ranks.rank}.pt")
 
 
 if __name__ == "__main__":
