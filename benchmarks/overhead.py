@@ -1,7 +1,8 @@
 """Compare an iteration with the bare calls that it can't do without: `python benchmarks/overhead.py [RECIPE] [--set KEY=VALUE ...]`.
 
-Both run in one process, in turn, on the same numbers of rows: the transformer's forward and backward passes, the VAE's decoding, the
-rewards and the optimizer's steps, called directly; and `Trainer.train`. What an iteration takes beyond the bare calls is overhead.
+Both run in one process, in turn, on the same numbers of rows: the text encoders on its prompts (new ones in every iteration of
+`words`), the transformer's forward and backward passes, the VAE's decoding, the rewards and the optimizer's steps, called directly; and
+`Trainer.train`. What an iteration takes beyond the bare calls is overhead.
 """
 
 from __future__ import annotations
@@ -33,12 +34,20 @@ class Bare:
         recipe = trainer.recipe
         self.trainer, self.pipe, self.recipe = trainer, trainer.policy.pipe, recipe
         self.count, self.pairs = recipe.batch.prompts * recipe.batch.group, recipe.objective.rows_per_sample
-        self.prompts = tuple(prompt for prompt in trainer.prompts[: recipe.batch.prompts] for _ in range(recipe.batch.group))
+        self.prompts = tuple(
+            prompt for prompt in trainer.prompts.draw(recipe.run.seed, 1, recipe.batch.prompts) for _ in range(recipe.batch.group)
+        )
         texts = [prompt.text for prompt in self.prompts]
-        still = {"prompt_2": None, "prompt_3": None, "do_classifier_free_guidance": False}
-        tokens = {"max_sequence_length": recipe.backbone.call.get("max_sequence_length", 256)}
-        self.hidden, self.pooled = self.pipe.encode_prompt(prompt=texts, **still, **tokens)[::2]
+        self.hidden, self.pooled = (part.repeat_interleave(recipe.batch.group, 0) for part in self.encode())
         self.noise = trainer.policy.noise(texts, [torch.Generator().manual_seed(row) for row in range(self.count)])
+
+    @torch.no_grad()
+    def encode(self) -> list[torch.Tensor]:
+        """Encode the prompts of an iteration together, and keep nothing for the next."""
+        texts = [prompt.text for prompt in self.prompts[:: self.recipe.batch.group]]
+        still = {"prompt_2": None, "prompt_3": None, "do_classifier_free_guidance": False}
+        tokens = {"max_sequence_length": self.recipe.backbone.call.get("max_sequence_length", 256)}
+        return self.pipe.encode_prompt.encode_prompt(prompt=texts, **still, **tokens)[::2]
 
     def forward(self, rows: slice, repeat: int = 1) -> torch.Tensor:
         """Evaluate the transformer on some samples, each `repeat` times."""
@@ -84,6 +93,7 @@ class Bare:
     def iterate(self) -> dict[str, float]:
         """Do all of it and return the seconds of each part."""
         seconds = {}
+        seconds["text encoders"], _ = timed(self.encode)
         seconds["rollout"], _ = timed(self.rollout)
         seconds["decode"], images = timed(self.decode)
         seconds["rewards"], _ = timed(lambda: self.rewards(images))

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 
 import torch
@@ -53,6 +54,11 @@ class Policy(ABC):
     @abstractmethod
     def export(self, folder: Path) -> None:
         """Write the trained weights in the model's own format, for others to load."""
+
+    @contextmanager
+    def evaluating(self) -> Iterator[None]:
+        """Inside, act as the recipe's evaluation asks, such as with guidance; by default nothing changes."""
+        yield
 
     def trainable(self) -> dict[str, nn.Parameter]:
         """Return the parameters that are trained, by name."""

@@ -36,6 +36,9 @@ class Diffusers(Backbone):
     lora: LoRA | None = Field(default=None, description="rank, alpha, targets; without it all weights are trained")
     size: tuple[int, int] | None = Field(default=None, description="height and width in pixels; default: the pipeline's own")
     call: dict[str, Any] = Field(default_factory=dict, description="further arguments of the pipeline's call")
+    eval_call: dict[str, Any] = Field(
+        default_factory=dict, description="arguments of the call in evaluation, where they differ from `call`, such as guidance"
+    )
     gradient_checkpointing: bool = Field(default=False, description="compute blocks again in the backward pass, for less memory")
     compile: bool = Field(default=False, description="compile the denoiser's repeated blocks, or all of it where it names none")
     attention: str | None = Field(default=None, description='attention backend of diffusers, such as "_native_cudnn"')
@@ -51,9 +54,13 @@ class Diffusers(Backbone):
     def describe(self) -> str:
         """Say what will be loaded and trained."""
         trained = f"LoRA rank {self.lora.rank}" if self.lora else "all weights of the denoiser"
-        scales = [f"{name} {self.call[name]}" for name in ("guidance_scale", "true_cfg_scale") if name in self.call]
-        guidance = ", ".join(scales) or "no guidance"
-        return f"{find(self.model).described}, {self.dtype}, {guidance}, training {trained}"
+        return f"{find(self.model).described}, {self.dtype}, training {trained}"
+
+    def notes(self) -> list[str]:
+        """Say which guidance rollout, loss and evaluation have."""
+        from .guidance import notes
+
+        return notes(self.call, self.eval_call)
 
     def memory(self) -> list[str]:
         """Say how much memory weights, gradients and optimizer take, in lines of text, without loading any weights."""
@@ -69,9 +76,10 @@ class Diffusers(Backbone):
 
     def verify(self, policy: Policy) -> list[str]:
         """Compare the policy with its pipeline: latents, outputs, a time for each row, gradients; say what memory it takes."""
+        from .memory import measured
         from .verify import verify
 
-        return [*verify(policy), *self.memory()]  # type: ignore[arg-type]
+        return [*verify(policy), *self.memory(), measured(policy)]  # type: ignore[arg-type]
 
 
 @hookimpl

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -13,10 +14,12 @@ from vgrpo_core import PluginError
 from vgrpo_core.errors import nearest
 
 from .exceptions import exception
+from .guidance import SCALES
+from .lean import denoisers
 from .lora import add_lora
 from .memory import place
 from .network import prepare
-from .policy import PipelinePolicy, denoisers
+from .policy import PipelinePolicy
 from .precision import dtypes, keep_float32
 from .source import find
 
@@ -27,7 +30,6 @@ OURS = (
     "self", "prompt", "num_images_per_prompt", "latents", "generator", "num_inference_steps", "output_type", "return_dict",
     "height", "width",
 )  # fmt: skip
-SCALES = ("guidance_scale", "true_cfg_scale")
 
 
 def load(options: Diffusers, device: torch.device) -> PipelinePolicy:
@@ -44,13 +46,21 @@ def load(options: Diffusers, device: torch.device) -> PipelinePolicy:
         else:
             module.requires_grad_(True).float()
         prepare(module, options)
-    policy = PipelinePolicy(pipe, arguments(options, type(pipe)), dtype)
+    cls, evaluation = type(pipe), {**options.call, **options.eval_call}
+    check(cls, call=options.call, eval_call=options.eval_call)
+    policy = PipelinePolicy(pipe, arguments(cls, options.size, options.call), dtype, arguments(cls, options.size, evaluation))
     try:
-        policy.noise([""], [torch.Generator()])
+        draw_once(policy)
     except (TypeError, ValueError) as error:
-        what = f'model "{options.model}": {type(pipe).__name__} refuses its size or call arguments'
-        raise PluginError(what, str(error)) from error
+        raise PluginError(f'model "{options.model}": {cls.__name__} refuses its size or call arguments', str(error)) from error
     return policy
+
+
+def draw_once(policy: PipelinePolicy) -> None:
+    """Draw noise as rollouts and as evaluation do: a pipeline checks its arguments first."""
+    policy.noise([""], [torch.Generator()])
+    with policy.evaluating():
+        policy.noise([""], [torch.Generator()])
 
 
 def pretrained(model: str, dtype: torch.dtype, *, adapted: bool) -> Any:
@@ -79,13 +89,18 @@ def freeze(pipe: Any) -> None:
             component.eval().requires_grad_(False)
 
 
-def arguments(options: Diffusers, pipeline: type) -> dict[str, Any]:
-    """Return the arguments of every call: no classifier-free guidance, the size, and the recipe's own, checked by name."""
+def arguments(pipeline: type, size: tuple[int, int] | None, given: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the arguments of every call: no classifier-free guidance, the size, and those given."""
     known = inspect.signature(pipeline.__call__).parameters
-    unknown = [name for name in options.call if name not in known or name in OURS]
-    if unknown:
-        hints = [f'call argument "{name}"{nearest(name, set(known) - set(OURS))}' for name in unknown]
-        raise PluginError("\n".join(hints), f"{pipeline.__name__} does not take it, or vgrpo sets it itself")
-    size = dict(zip(("height", "width"), options.size, strict=True)) if options.size else {}
     scales = [name for name in SCALES if name in known and known[name].default is not None]
-    return {**dict.fromkeys(scales, 1.0), **exception(pipeline).call, **size, **options.call}
+    sides = dict(zip(("height", "width"), size, strict=True)) if size else {}
+    return {**dict.fromkeys(scales, 1.0), **exception(pipeline).call, **sides, **given}
+
+
+def check(pipeline: type, **options: Mapping[str, Any]) -> None:
+    """Refuse arguments, by the option that holds them, that a pipeline's call does not take or that are ours."""
+    known = set(inspect.signature(pipeline.__call__).parameters) - set(OURS)
+    unknown = [(option, name) for option, arguments in options.items() for name in arguments if name not in known]
+    if unknown:
+        hints = [f'{option} argument "{name}"{nearest(name, known)}' for option, name in unknown]
+        raise PluginError("\n".join(hints), f"{pipeline.__name__} does not take it, or vgrpo sets it itself")

@@ -3,19 +3,22 @@
 from __future__ import annotations
 
 import copy
-import functools
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.distributed.fsdp import FSDPModule
 
-from vgrpo_core import Policy, Schedule
+from vgrpo_core import PluginError, Policy, Schedule
 
 from .embeddings import Embeddings, Uneven
 from .exceptions import exception
-from .lora import SECOND, save_lora
+from .lean import denoisers, lean
+from .lora import save_lora
 from .noising import process_of, schedule_of, timesteps_at
 from .precision import float32_calls
 from .standin import standing_in
@@ -23,25 +26,50 @@ from .standin import standing_in
 NEGATIVE = ("negative_prompt", "negative_prompt_2", "negative_prompt_3", "negative_prompt_4")  # not all take one for all rows
 
 
+@dataclass
+class Mode:
+    """The arguments of every call of a pipeline, and what it has said with them: they may change its times."""
+
+    call: Mapping[str, Any]
+    schedules: dict[int, Schedule] = field(default_factory=dict)
+    shift: float | None = None
+
+
 class PipelinePolicy(Policy):
     """Run a pipeline for zero steps to draw noise or to decode, for one step to predict.
 
-    `call` holds the arguments of every call: size, guidance and whatever the recipe adds.
+    `call` holds the arguments of every call: size, guidance and whatever the recipe adds; `eval_call` those of evaluation.
     """
 
-    def __init__(self, pipe: Any, call: Mapping[str, Any], dtype: torch.dtype) -> None:
-        self.pipe, self.call, self.dtype = pipe, dict(call), dtype
+    def __init__(self, pipe: Any, call: Mapping[str, Any], dtype: torch.dtype, eval_call: Mapping[str, Any] | None = None) -> None:
+        self.pipe, self.dtype = pipe, dtype
+        self.mode = self.training = Mode(call)
+        self.evaluation = Mode(call if eval_call is None else eval_call)
         self.run = type(pipe).__call__.__wrapped__  # type: ignore[attr-defined]  # the function under torch.no_grad, so that gradients flow
         self.process = process_of(pipe.scheduler)
         self.denoisers = denoisers(pipe)
         self.module = nn.ModuleDict(self.denoisers) if len(self.denoisers) > 1 else next(iter(self.denoisers.values()))
-        self.schedules: dict[int, Schedule] = {}
+        lean(pipe)
         pipe.encode_prompt = Embeddings(pipe.encode_prompt)
         self.exception = exception(type(pipe))
         if self.exception.prepare_latents:
             pipe.prepare_latents = self.exception.prepare_latents(pipe)
         if self.exception.mend:
             self.exception.mend(pipe)
+
+    @property
+    def call(self) -> Mapping[str, Any]:
+        """Return the arguments of every call, as they are now."""
+        return self.mode.call
+
+    @contextmanager
+    def evaluating(self) -> Iterator[None]:
+        """Call the pipeline as evaluation asks; with guidance it combines its outputs itself."""
+        outside, self.mode = self.mode, self.evaluation
+        try:
+            yield
+        finally:
+            self.mode = outside
 
     @property
     def device(self) -> torch.device:
@@ -59,6 +87,9 @@ class PipelinePolicy(Policy):
 
     def _apart(self, z: Tensor, t: Tensor, prompts: Sequence[str], groups: Sequence[list[int]]) -> Tensor:
         """Take the step for each group of rows by itself."""
+        if isinstance(next(iter(self.denoisers.values())), FSDPModule):
+            what = f"{type(self.pipe).__name__} has to be called more than once for some rows, which sharded ranks can't wait for"
+            raise PluginError(what, "prompts of different lengths, or times of two networks", "Leave run.shard out.")
         outputs = []
         for rows in groups:
             times = t[rows] if t.ndim else t
@@ -94,11 +125,12 @@ class PipelinePolicy(Policy):
 
     def schedule(self, steps: int) -> Schedule:
         """Let the pipeline set its scheduler's timesteps, with its own sigmas and shift."""
-        if steps not in self.schedules:
+        known = self.mode.schedules
+        if steps not in known:
             scheduler = copy.deepcopy(self.pipe.scheduler)
             scheduler.set_timesteps(**self._asked(steps))
-            self.schedules[steps] = schedule_of(scheduler, self.process, steps, self._told)
-        return self.schedules[steps]
+            known[steps] = schedule_of(scheduler, self.process, steps, self._told)
+        return known[steps]
 
     def export(self, folder: Path) -> None:
         """Write LoRA weights as `load_lora_weights` reads them, or the trained component as `from_pretrained` reads it."""
@@ -110,11 +142,11 @@ class PipelinePolicy(Policy):
 
     def _told(self, times: Tensor) -> Tensor:
         """Return what the network is told of times, as timestep / 1000."""
-        return times if self.exception.told is None else self.exception.told(times.double(), self._shift)
-
-    @functools.cached_property
-    def _shift(self) -> float:
-        return float(self._asked(1)["mu"])
+        if self.exception.told is None:
+            return times
+        if self.mode.shift is None:
+            self.mode.shift = float(self._asked(1)["mu"])
+        return self.exception.told(times.double(), self.mode.shift)
 
     def _asked(self, steps: int) -> dict[str, Any]:
         """Let the pipeline say how it would set its scheduler's timesteps."""
@@ -127,13 +159,12 @@ class PipelinePolicy(Policy):
             return self._call(prompts, num_inference_steps=1, **arguments)[0]
 
     def _call(self, prompts: Sequence[str], **arguments: Any) -> Any:
-        own = {name: [text] * len(prompts) for name, text in self.call.items() if name in NEGATIVE and isinstance(text, str)}
-        return self.run(self.pipe, prompt=list(prompts), return_dict=False, **self.call | own, **arguments)
+        return self.run(self.pipe, prompt=list(prompts), return_dict=False, **self.call_of(len(prompts)), **arguments)
+
+    def call_of(self, rows: int) -> dict[str, Any]:
+        """Return the arguments of a call of some rows, with a negative prompt for each."""
+        own = {name: [text] * rows for name, text in self.call.items() if name in NEGATIVE and isinstance(text, str)}
+        return {**self.call, **own}
 
     def _autocast(self, device: torch.device) -> torch.autocast:
         return torch.autocast(device.type, self.dtype, enabled=self.dtype != torch.float32)
-
-
-def denoisers(pipe: Any) -> dict[str, nn.Module]:
-    """Return the components that predict, by name: one, or two that share the times among them."""
-    return {name: getattr(pipe, name) for name in ("transformer", SECOND, "unet") if getattr(pipe, name, None) is not None}

@@ -14,8 +14,7 @@ from torch import Tensor
 class StandIn:
     """Let a pipeline run at `timesteps`, one entry a step, and keep what it hands to `step`.
 
-    `output` is the network's output in the convention of the pipeline's own scheduler; `asked` is how the pipeline would have set
-    that scheduler's timesteps.
+    `output` is the network's output in the convention of the pipeline's own scheduler.
     """
 
     order = 1
@@ -24,7 +23,7 @@ class StandIn:
     def __init__(self, scheduler: Any, timesteps: Tensor) -> None:
         self.scheduler, self.timesteps, self.config = scheduler, timesteps, scheduler.config
         self.output: Tensor | None = None
-        self.asked: dict[str, Any] = {}
+        self.wished: dict[str, Any] = {}
 
     @property
     def sigmas(self) -> Tensor:
@@ -34,10 +33,15 @@ class StandIn:
     def set_timesteps(
         self, num_inference_steps: int | None = None, device: Any = None, sigmas: Any = None, mu: Any = None, timesteps: Any = None
     ) -> None:
-        """Keep what the pipeline asks for and the scheduler understands; the timesteps stay ours."""
-        asked = {"num_inference_steps": num_inference_steps, "device": device, "sigmas": sigmas, "mu": mu, "timesteps": timesteps}
+        """Keep what the pipeline asks for; the timesteps stay ours."""
+        wished = {"num_inference_steps": num_inference_steps, "device": device, "sigmas": sigmas, "mu": mu, "timesteps": timesteps}
+        self.wished = {name: value for name, value in wished.items() if value is not None}
+
+    @property
+    def asked(self) -> dict[str, Any]:
+        """Return how the pipeline would have set its own scheduler's timesteps: what that scheduler understands."""
         known = inspect.signature(self.scheduler.set_timesteps).parameters
-        self.asked = {name: value for name, value in asked.items() if value is not None and name in known}
+        return {name: value for name, value in self.wished.items() if name in known}
 
     def set_begin_index(self, begin_index: int = 0) -> None:
         """Ignore where the pipeline would start."""
@@ -56,8 +60,9 @@ class StandIn:
 def standing_in(pipe: Any, timesteps: Sequence[Any] | Tensor) -> Iterator[StandIn]:
     """Put a stand-in into a pipeline and take it out again, also after an exception."""
     scheduler = pipe.scheduler
-    pipe.scheduler = standin = StandIn(scheduler, torch.as_tensor(timesteps))
+    parts = vars(pipe)  # an assignment would write the class into the pipeline's configuration, which takes its time
+    parts["scheduler"] = standin = StandIn(scheduler, torch.as_tensor(timesteps))
     try:
         yield standin
     finally:
-        pipe.scheduler = scheduler
+        parts["scheduler"] = scheduler

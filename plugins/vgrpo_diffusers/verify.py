@@ -73,7 +73,16 @@ def verify(policy: PipelinePolicy) -> list[str]:
         trajectory(policy, steps, latents),
         compared(policy, "images", policy.frames(latents), images),
         gradients(policy, steps),
+        *evaluation(policy),
     ]
+
+
+def evaluation(policy: PipelinePolicy) -> list[str]:
+    """Compare outputs with the arguments of evaluation, where it has its own."""
+    if policy.evaluation.call == policy.training.call:
+        return []
+    with policy.evaluating():
+        return [f"{outputs(policy, recorded(policy)[0])}, in evaluation"]
 
 
 def generators() -> list[torch.Generator]:
@@ -87,7 +96,7 @@ def recorded(policy: PipelinePolicy) -> tuple[list[Step], Tensor, Tensor]:
 
     def drawn(output_type: str) -> Tensor:
         again = {"generator": generators(), "output_type": output_type, "return_dict": False}
-        images: Tensor = policy.pipe(prompt=list(PROMPTS), num_inference_steps=2, **again, **policy.call)[0]
+        images: Tensor = policy.pipe(prompt=list(PROMPTS), num_inference_steps=2, **again, **policy.call_of(len(PROMPTS)))[0]
         return images
 
     with policy._autocast(policy.device):  # trained weights are float32 whatever the embeddings are

@@ -3,12 +3,13 @@ from __future__ import annotations
 import json
 import math
 import statistics
+from pathlib import Path
 
 import pytest
 import torch
 
 from vgrpo_core.advantages import combine
-from vgrpo_core.metrics import diversity, of_advantages, of_scaled, of_scores, of_update, sketch, variation_in_group
+from vgrpo_core.metrics import diversity, of_advantages, of_scaled, of_scores, of_update, peak, sketch, variation_in_group
 from vgrpo_core.recipe import RewardEntry
 from vgrpo_core.scoring import scaled
 
@@ -101,3 +102,15 @@ def test_diversity_is_the_deviation_inside_groups_and_falls_to_nothing_where_ima
 def test_a_sketch_of_large_latents_takes_256_coordinates_at_most():
     assert sketch(torch.randn(2, 16, 64, 64)).shape == (256, 2)
     assert sketch(torch.randn(2, 257, 1)).shape[0] <= 256
+
+
+def test_the_peak_on_the_cpu_is_what_the_system_says():
+    status = Path("/proc/self/status").read_text()
+    most = next(int(line.split()[1]) * 1024 for line in status.splitlines() if line.startswith("VmHWM"))
+    assert peak(torch.device("cpu")) == pytest.approx(most / 1e9, rel=0.05)
+
+
+def test_the_peak_on_a_cuda_device_is_that_of_pytorch_s_allocator(monkeypatch):
+    cuda = torch.device("cuda")
+    monkeypatch.setattr(torch.cuda, "max_memory_allocated", {cuda: 3e9}.__getitem__)
+    assert peak(cuda) == 3

@@ -176,7 +176,5 @@ def test_a_pipeline_is_described_by_its_folder_and_class(saved):
 
 def test_the_description_says_what_is_trained(sd3_tiny):
     model = str(sd3_tiny.folder)
-    assert Diffusers(model=model).describe().endswith(", float32, no guidance, training all weights of the denoiser")
-    adapted = Diffusers(model=model, dtype="bfloat16", lora={"rank": 4})
-    assert adapted.describe().endswith(", bfloat16, no guidance, training LoRA rank 4")
-    assert ", guidance_scale 3.5, " in Diffusers(model=model, call={"guidance_scale": 3.5}).describe()
+    assert Diffusers(model=model).describe().endswith(", float32, training all weights of the denoiser")
+    assert Diffusers(model=model, dtype="bfloat16", lora={"rank": 4}).describe().endswith(", bfloat16, training LoRA rank 4")

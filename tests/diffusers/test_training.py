@@ -8,6 +8,7 @@ from torch import nn
 
 import vgrpo_recipe
 from vgrpo_core.keys import generator
+from vgrpo_core.prompts import load_prompts
 from vgrpo_core.run import run
 
 PROMPTS = ["a red sign", "blue", "a red sign"]
