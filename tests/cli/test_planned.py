@@ -83,4 +83,3 @@ def test_images_are_spread_over_ranks_whatever_their_number_and_each_gets_some(p
 def test_r092_sharded_ranks_have_to_draw_equally_many_images(plan):
     with pytest.raises(RecipeError, match=r"all of 5 ranks have to draw equally many images; found \[batch\] 72 and \[eval\] "):
         plan("run.shard=true", ranks=5)
-

@@ -171,6 +171,3 @@ def test_the_embedded_model_is_estimated_and_a_missing_one_is_named(tmp_path):
     assert estimate(Diffusers(model="builtin:glyphs"))["transformer"] > 1e6
     with pytest.raises(PluginError, match="no such folder"):
         estimate(Diffusers(model=str(tmp_path / "nowhere")))
-
-
-@pytest.mark.skipif(not Path("/proc/self/status").is_file(), reason="Linux says its own peak")
