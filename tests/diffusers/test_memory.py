@@ -1,6 +1,5 @@
 """What waits on the CPU changes no result, and what is said of memory is what is used."""
 
-from pathlib import Path
 
 import diffusers
 import pytest
