@@ -86,6 +86,10 @@ class Backbone(Plugin):
         """Say what else of it a plan should show: one line each."""
         return []
 
+    def memory(self) -> list[str]:
+        """Say what memory it will take, in lines of text, without loading any weights; nothing where that is not known."""
+        return []
+
     def verify(self, policy: Policy) -> list[str]:
         """Hold a loaded policy against the model itself: one line a check that holds; a PluginError for one that does not."""
         return []

@@ -87,6 +87,7 @@ def check(
     recipe: RecipeArgument,
     overrides: Overrides = None,
     deep: Annotated[bool, typer.Option("--deep", help="Load the model too, and hold it against its own pipeline.")] = False,
+    memory: Annotated[bool, typer.Option("--memory", help="Say what memory it will take; no weights are read.")] = False,
     ranks: Annotated[int, typer.Option(min=1, metavar="N", help="Plan for N processes that train together.")] = 1,
 ) -> None:
     """Validate a recipe and print what it will load and cost. Nothing is loaded, but for --deep."""
@@ -98,6 +99,12 @@ def check(
     made = load(shipped.find(recipe), overrides or [])
     for line in lines(Plan.of(made, ranks)):
         typer.echo(line)
+    if memory and not deep:  # which says it too
+        from .training import settle
+
+        settle()
+        for line in made.backbone.memory() or [f'backbone "{made.backbone.name}" does not say what memory it takes']:
+            typer.echo(line)
     if deep:
         from .training import verify
 

@@ -236,3 +236,12 @@ def test_a_deep_check_of_a_backbone_without_checks_says_so(vgrpo):
     result = vgrpo("check", "toy.toml", "--deep")
     assert (result.code, result.err) == (0, "")
     assert result.out.splitlines()[-1] == 'backbone "toy" has no checks of its own'
+
+
+def test_check_says_what_memory_a_recipe_takes_without_loading_it(vgrpo):
+    words = vgrpo("check", "words", "--memory")
+    sizes = [line.split()[0] for line in words.out.splitlines() if line.endswith((" GB", " MB"))]
+    assert words.code == 0 and sizes[-2:] == ["gradients", "optimizer"]
+    assert "together" in words.last
+    toy = vgrpo("check", "toy.toml", "--memory")
+    assert toy.last == 'backbone "toy" does not say what memory it takes'
