@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from vgrpo_recipe.layout import WATCHED
 
 FALL = 0.3  # of what it was at the start
+HARMLESS = "dark_fraction"  # its fall is no sign; it is near 0 from the start for most models
 DIVERSITY = "group/diversity"
 
 Values = Mapping[str, float | None]
@@ -24,7 +25,7 @@ class Alerts:
     def evaluated(self, scores: Values, start: Values) -> list[str]:
         """Return what is new in an evaluation of held-out prompts."""
         rising = [label for label, weight in self.rewards.items() if weight * _change(start.get(label), scores.get(label)) > 0]
-        watched = [label for label in WATCHED if label not in self.rewards and label not in self.said]
+        watched = [label for label in WATCHED if label not in {*self.rewards, *self.said, HARMLESS}]
         fallen = [label for label in watched if rising and _fell(start.get(label), scores.get(label))]
         return [self._say(label, start[label], scores[label], rising) for label in fallen]
 

@@ -13,6 +13,11 @@ def test_r117_what_falls_clearly_while_the_reward_rises_is_said_once():
     assert alerts.evaluated(START | {"ocr": 0.8, "edge_density": 0.01}, START) == []
 
 
+def test_fewer_dark_pixels_are_no_sign():
+    start = START | {"dark_fraction": 0.001}
+    assert Alerts({"ocr": 1.0}).evaluated(start | {"ocr": 0.9, "dark_fraction": 0.0}, start) == []
+
+
 def test_nothing_is_said_while_no_reward_rises():
     assert Alerts({"ocr": 1.0}).evaluated(START | {"ocr": 0.4, "edge_density": 0.01}, START) == []
 
