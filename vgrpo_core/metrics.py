@@ -92,8 +92,7 @@ def peak(device: torch.device) -> float:
     """Return the most memory this process has held, in GB: allocated by PyTorch on a CUDA device, else resident on the machine."""
     if device.type == "cuda":
         return torch.cuda.max_memory_allocated(device) / 1e9
-    unit = 1 if sys.platform == "darwin" else 1024
-    return getrusage(RUSAGE_SELF).ru_maxrss * unit / 1e9
+    return getrusage(RUSAGE_SELF).ru_maxrss * (1 if sys.platform == "darwin" else 1024) / 1e9
 
 
 def variation_in_group(values: Tensor, group: int) -> float | None:

@@ -171,8 +171,7 @@ class Ranks:
     @contextmanager
     def whole(self, module: nn.Module) -> Iterator[None]:
         """Inside, the parameters of a sharded network are whole on the main rank, on the CPU; called on all ranks."""
-        parts = list(module.modules()) if self.sharded else []
-        kept = [(part, name, p) for part in parts for name, p in part.named_parameters(recurse=False)]
+        kept = [(part, name, p) for part in module.modules() for name, p in part.named_parameters(recurse=False) if self.sharded]
         for part, name, p in kept:
             full = p.data.full_tensor() if isinstance(p.data, DTensor) else p.data
             part._parameters[name] = nn.Parameter(full.cpu() if self.main else full[:0], p.requires_grad)

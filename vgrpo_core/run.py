@@ -96,7 +96,8 @@ def _record(trainer: Trainer, folder: Folder) -> None:
     line, recipe = trainer.line, trainer.recipe
     if trainer.done in {0, *moments(recipe.eval.every, recipe.run.iterations)}:
         line = line | trainer.evaluate()
-        _keep_best(trainer, folder, line)
+        if recipe.checkpoint.best:
+            _keep_best(trainer, folder, line)
     if trainer.ranks.main:
         folder.append(line)
     if trainer.done:
@@ -123,7 +124,8 @@ def _save(trainer: Trainer, folder: Folder) -> None:
 def _failed(error: Exception, trainer: Trainer, folder: Folder) -> Exception:
     """Save what is whole and say what is kept; what is no mistake of a user keeps its traceback."""
     ranks = trainer.ranks
-    common = ranks.count == 1 or ranks.agreed or (isinstance(error, RunError) and not isinstance(error, RankError))
+    alone = ranks.sharded or isinstance(error, RankError)  # sharded ranks fail one by one: the others are waiting elsewhere
+    common = ranks.count == 1 or ranks.agreed or (isinstance(error, RunError) and not alone)
     if not trainer.moved and common:  # to save takes every rank
         checkpoint.save(folder.checkpoints, trainer.state(), keep=trainer.recipe.checkpoint.keep, ranks=ranks)
     kept = checkpoint.complete(folder.checkpoints)

@@ -2,8 +2,15 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+
 import pytest
 import torch
+
+from vgrpo_core import RunError, checkpoint
+from vgrpo_core.folder import Folder
+from vgrpo_core.ranks import Ranks
+from vgrpo_core.run import _failed
 
 
 @pytest.fixture(params=[2, 3])
@@ -93,6 +100,15 @@ def test_sharded_weights_train_as_whole_ones_do(alone, two):
     assert two["shard"].ends == ["done", "done"]
     close(two["shard"].saved.weights, alone.saved.weights, rtol=0, atol=1e-5)
     close(two["shard"].saved.average, alone.saved.average, rtol=0, atol=1e-5)
+
+
+def test_a_reward_that_fails_on_a_sharded_rank_ends_it_without_waiting_for_the_others(monkeypatch, tmp_path):
+    ranks = Ranks(1, 2)
+    ranks.sharded = True
+    monkeypatch.setattr(checkpoint, "save", lambda *_, **__: pytest.fail("it would wait for ranks that wait elsewhere"))
+    trainer = SimpleNamespace(ranks=ranks, moved=False, done=3)
+    failed = _failed(RunError('reward "red" failed'), trainer, Folder(tmp_path))
+    assert str(failed) == 'reward "red" failed\n  failed after iteration 3; nothing is kept'
 
 
 def test_a_sharded_run_exports_whole_weights(alone, two):
