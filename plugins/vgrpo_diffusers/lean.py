@@ -7,12 +7,12 @@ from typing import Any
 import torch
 from torch import nn
 
-from .lora import SECOND
+from .precision import DENOISERS
 
 
 def denoisers(pipe: Any) -> dict[str, nn.Module]:
     """Return the components that predict, by name: one, or two that share the times among them."""
-    return {name: getattr(pipe, name) for name in ("transformer", SECOND, "unet") if getattr(pipe, name, None) is not None}
+    return {name: getattr(pipe, name) for name in DENOISERS if getattr(pipe, name, None) is not None}
 
 
 def denoiser_device(pipe: Any) -> torch.device:
