@@ -126,11 +126,12 @@ def _errors(found: dict[str, float]) -> str:
 
 
 def overhead() -> str:
-    """Render what an iteration takes beyond the calls that it is made of."""
+    """Render what an iteration takes beyond the calls that it is made of, for each model."""
     found = json.loads((DOCS / "figures" / "overhead.json").read_text(encoding="utf-8"))
-    more = found.pop("beyond")
-    rows = [f"| {name} | {seconds:.3f} |" for name, seconds in found.items()]
-    return "\n".join(["| | seconds |", "| --- | --- |", *rows, f"| more than the bare calls of its round | {more:.1%} |"])
+    parts = [name for name in next(iter(found.values())) if name != "beyond"]
+    rows = [f"| {name} | {' | '.join(f'{model[name]:.3f} s' for model in found.values())} |" for name in parts]
+    more = f"| more than its calls | {' | '.join(format(model['beyond'], '.1%') for model in found.values())} |"
+    return "\n".join([f"| | {' | '.join(found)} |", f"| --- |{' --- |' * len(found)}", *rows, more])
 
 
 def assets() -> str:
