@@ -19,8 +19,8 @@ from typing import TYPE_CHECKING
 import torch
 
 from vgrpo_core import Prompt, Samples
-from vgrpo_core.registry import Registry
 from vgrpo_recipe.choice import choose
+from vgrpo_recipe.registry import Registry
 from vgrpo_remote import Remote, process
 
 if TYPE_CHECKING:

@@ -15,9 +15,10 @@ from vgrpo_cli.app import app
 from vgrpo_cli.showing import facts, type_name
 from vgrpo_core import hookspecs
 from vgrpo_core.hookspecs import HOOKS, KINDS
-from vgrpo_core.registry import Offer, Registry
+from vgrpo_core.offers import Offer
 from vgrpo_core.schema import Table
 from vgrpo_recipe.layout import LAYOUT, LISTS, title
+from vgrpo_recipe.registry import Registry
 from vgrpo_recipe.tables import At, dump
 
 DOCS = Path(__file__).parent

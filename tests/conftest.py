@@ -9,9 +9,10 @@ import pytest
 from pydantic import BaseModel, ConfigDict, Field
 
 from vgrpo_core import Backbone, Objective, Prompt, Prompts, Reward, Sampler
-from vgrpo_core.registry import Offer, Registry
+from vgrpo_core.offers import Offer
 from vgrpo_recipe import load
 from vgrpo_recipe.plan import Plan
+from vgrpo_recipe.registry import Registry
 
 
 class Adapter(BaseModel):

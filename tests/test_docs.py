@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 import tomli_w
 
-from vgrpo_core.registry import Registry
 from vgrpo_recipe import load
+from vgrpo_recipe.registry import Registry
 
 ROOT = Path(__file__).parent.parent
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]

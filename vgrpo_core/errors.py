@@ -43,3 +43,9 @@ def nearest(name: str, known: Iterable[str]) -> str:
     """Return `; did you mean "x"?` for the known name most like `name`, or nothing."""
     close = difflib.get_close_matches(name, list(known), n=1, cutoff=0.6)
     return f'; did you mean "{close[0]}"?' if close else ""
+
+
+def reason(error: BaseException) -> str:
+    """Name an error in one line, as people read it."""
+    first = (str(error).strip().splitlines() or [""])[0]
+    return first if isinstance(error, VgrpoError) else f"{type(error).__name__}: {first}"

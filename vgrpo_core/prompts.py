@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
-from .errors import PluginError, VgrpoError
+from .errors import PluginError, VgrpoError, reason
 from .plugin import Prompt
 from .recipe import PromptSet
-from .registry import reason
 
 
 class Pool:

@@ -19,8 +19,7 @@ from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import fully_shard
 from torch.distributed.tensor import DTensor
 
-from .errors import RankError, RunError
-from .registry import reason
+from .errors import RankError, RunError, reason
 
 TIMEOUT = timedelta(minutes=30)  # the longest that a rank waits for another: for its share of a rollout and slow rewards
 

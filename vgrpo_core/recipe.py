@@ -9,8 +9,8 @@ from typing import Any
 
 import tomli_w
 
+from .offers import Offer
 from .plugin import Backbone, Objective, Prompts, Reward, Sampler
-from .registry import Offer
 from .schema import Batch, Checkpoint, Combine, Gate, Optimizer, Run
 
 

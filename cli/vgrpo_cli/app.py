@@ -17,7 +17,7 @@ from .launch import said_elsewhere
 from .listing import columns
 
 if TYPE_CHECKING:
-    from vgrpo_core.registry import Offer
+    from vgrpo_core.offers import Offer
 
 PLAIN = {"help_option_names": ["-h", "--help"]}
 app = typer.Typer(
@@ -179,7 +179,7 @@ def _plugins(context: typer.Context, as_json: Annotated[bool, typer.Option("--js
 
 
 def _list_plugins(as_json: bool) -> None:
-    from vgrpo_core.registry import Registry
+    from vgrpo_recipe.registry import Registry
 
     registry = Registry.discover()
     rows = sorted((_row(offer) for offer in registry.offers), key=lambda row: (row["kind"], row["name"]))

@@ -111,7 +111,7 @@ def _installed() -> str:
 
 def _check_free(kind: Kind, names: Names) -> None:
     """Refuse a name that an installed plugin of that kind, or an installed package, has."""
-    from vgrpo_core.registry import Registry
+    from vgrpo_recipe.registry import Registry
 
     taken = [offer.source for offer in Registry.discover().offers if (offer.kind, offer.name) == (kind, names.recipe)]
     if taken:

@@ -18,11 +18,13 @@ from PIL import Image, ImageOps, UnidentifiedImageError
 from rich.cells import cell_len, set_cell_size
 
 from vgrpo_core import PluginError, Prompt, Prompts, RecipeError, Reward, RunError, VgrpoError
+from vgrpo_core.errors import reason
+from vgrpo_core.offers import Offer
 from vgrpo_core.plugin import Plugin
-from vgrpo_core.registry import Offer, Registry, reason
 from vgrpo_core.schema import Table
 from vgrpo_recipe.choice import choose
 from vgrpo_recipe.reader import _Reader, _Section
+from vgrpo_recipe.registry import Registry
 from vgrpo_recipe.tables import Source, dump, put
 
 from .listing import columns

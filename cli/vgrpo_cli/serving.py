@@ -18,8 +18,9 @@ from pydantic import ValidationError
 
 from vgrpo_core import PluginError, Reward
 from vgrpo_core.errors import nearest
-from vgrpo_core.registry import Offer, Registry
+from vgrpo_core.offers import Offer
 from vgrpo_recipe.choice import choose
+from vgrpo_recipe.registry import Registry
 from vgrpo_recipe.tables import put
 
 Ready = Callable[[], None]

@@ -21,7 +21,8 @@ from pydantic.fields import FieldInfo
 from vgrpo_core import Plugin, PluginError, VgrpoError
 from vgrpo_core.errors import nearest
 from vgrpo_core.hookspecs import KINDS
-from vgrpo_core.registry import Offer, Registry
+from vgrpo_core.offers import Offer
+from vgrpo_recipe.registry import Registry
 from vgrpo_recipe.tables import dump
 
 WIDTH, LABEL = 80, 9

@@ -9,9 +9,11 @@ from pathlib import Path
 from packaging.utils import canonicalize_name
 
 from vgrpo_core import PluginError
-from vgrpo_core.errors import nearest
+from vgrpo_core.errors import nearest, reason
 from vgrpo_core.hookspecs import HOOKS
-from vgrpo_core.registry import Offer, Registry, offered, reason, strict
+from vgrpo_core.offers import Offer, offered
+
+from .registry import Registry, strict
 
 
 def choose(registry: Registry, kind: str, use: str, base: Path, *, here: bool = True) -> Offer:

@@ -13,13 +13,14 @@ from typing import Any, cast
 from pydantic import BaseModel, ValidationError
 
 from vgrpo_core import PluginError, RecipeError
-from vgrpo_core.errors import nearest
+from vgrpo_core.errors import nearest, reason
+from vgrpo_core.offers import Offer
 from vgrpo_core.recipe import Eval, PromptSet, Recipe, RewardEntry
-from vgrpo_core.registry import Offer, Registry, reason
 from vgrpo_core.schema import Run, Table
 
 from .choice import choose, is_file
 from .layout import LAYOUT, LISTS, OPTIONAL, REMOTE, SEVERAL, WATCHED, UseMonitor, UseReward, fields, inner, title
+from .registry import Registry
 from .tables import At, Source, dump
 
 

@@ -21,8 +21,8 @@ import typer
 from diffusers import AutoencoderKL, StableDiffusion3Pipeline
 
 from vgrpo_core import Plugin, Prompt, Prompts, Reward, Samples
-from vgrpo_core.registry import Registry
 from vgrpo_core.scoring import Judge
+from vgrpo_recipe.registry import Registry
 
 from .build import HEIGHT, WIDTH, autoencoder, pipeline
 from .fit import Log, Pool, fit_autoencoder, fit_pipeline, pool

@@ -26,7 +26,7 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
 from vgrpo_core import Reward, RunError, VgrpoError
-from vgrpo_core.registry import Offer
+from vgrpo_core.offers import Offer
 from vgrpo_core.scoring import Judge
 
 from .wire import PROTOCOL, Description, Limits, Malformed, Request, TooLarge, answer, parse, unpack

@@ -15,7 +15,7 @@ from rich.cells import cell_len
 
 import vgrpo_rewards
 from vgrpo_cli.showing import type_name
-from vgrpo_core.registry import Registry
+from vgrpo_recipe.registry import Registry
 
 GALLERY = '''
 from pathlib import Path

@@ -8,11 +8,11 @@ import pytest
 import torch
 from torch import nn
 
-from vgrpo_core.registry import Registry
 from vgrpo_glyphs import build
 from vgrpo_glyphs.fit import Average, Pool, descend, fit_autoencoder, fit_pipeline, pool, prompt_embeddings, rate
 from vgrpo_glyphs.pretrain import Words
 from vgrpo_glyphs.render import PALETTE, Sign
+from vgrpo_recipe.registry import Registry
 
 
 def silent(step, loss):

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 import vgrpo_cli
 from vgrpo_core import RecipeError, VgrpoError
-from vgrpo_core.registry import Offer
+from vgrpo_core.offers import Offer
 from vgrpo_recipe import load
 
 
@@ -573,7 +573,7 @@ def test_loading_a_recipe_and_planning_it_do_not_import_torch(tmp_path):
 import sys
 from vgrpo_recipe.plan import Plan
 from vgrpo_recipe import load
-from vgrpo_core.registry import Registry
+from vgrpo_recipe.registry import Registry
 recipe = load({str(path)!r})
 assert Plan.of(recipe).images == 24
 print(*sys.modules)

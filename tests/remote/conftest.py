@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from vgrpo_core import Prompt, Samples
-from vgrpo_core.registry import Offer
+from vgrpo_core.offers import Offer
 from vgrpo_remote import Remote, client, server
 
 from .commands import command, started

@@ -11,10 +11,11 @@ import torch
 from pydantic import ValidationError
 
 from vgrpo_core import PluginError, Prompt, Reward, RunError, Samples, Scores
-from vgrpo_core.registry import Offer, Registry
+from vgrpo_core.offers import Offer
 from vgrpo_core.scoring import Judge
 from vgrpo_core.trainer import Trainer
 from vgrpo_recipe import load
+from vgrpo_recipe.registry import Registry
 from vgrpo_remote import Remote
 from vgrpo_remote.client import Outage, pause
 from vgrpo_remote.wire import Limits

@@ -11,8 +11,9 @@ from packaging.requirements import Requirement
 import vgrpo_remote
 from vgrpo_cli import serving
 from vgrpo_core import PluginError
-from vgrpo_core.registry import Offer, Registry
+from vgrpo_core.offers import Offer
 from vgrpo_recipe.choice import choose
+from vgrpo_recipe.registry import Registry
 
 HEAVY = ("torch", "numpy", "httpx", "starlette", "uvicorn", "PIL", "asyncio")
 

@@ -7,9 +7,10 @@ from pathlib import Path
 import pytest
 
 from vgrpo_core import RunError
-from vgrpo_core.registry import Offer, Registry
+from vgrpo_core.offers import Offer
 from vgrpo_core.run import run
 from vgrpo_recipe import load
+from vgrpo_recipe.registry import Registry
 from vgrpo_remote import Remote
 
 TOY = Path(__file__).parents[1] / "core" / "loop" / "toy.py"

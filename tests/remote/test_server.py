@@ -242,7 +242,7 @@ class Unloadable(Reward):
 
 
 def test_a_reward_that_does_not_load_ends_the_server_with_its_error():
-    from vgrpo_core.registry import Offer
+    from vgrpo_core.offers import Offer
 
     service = server.Service(Offer("reward", "unloadable", Unloadable, "tests", "1.0"), Unloadable(), torch.device("cpu"))
     with socket.create_server(("127.0.0.1", 0)) as listening, pytest.raises(PluginError, match="no weights"):

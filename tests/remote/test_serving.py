@@ -10,7 +10,7 @@ import pytest
 
 from vgrpo_cli import serving
 from vgrpo_core import PluginError
-from vgrpo_core.registry import Offer
+from vgrpo_core.offers import Offer
 from vgrpo_remote.wire import pack
 from vgrpo_rewards import OCR
 

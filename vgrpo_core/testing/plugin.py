@@ -8,8 +8,8 @@ from typing import Any, get_args
 
 from pydantic import BaseModel
 
+from ..offers import Offer, offered
 from ..plugin import Plugin
-from ..registry import Offer, offered
 
 
 def expect(holds: bool, sentence: str) -> None:

@@ -8,10 +8,11 @@ import pytest
 import torch
 
 import vgrpo_recipe as recipes
-from vgrpo_core.registry import Offer, Registry
+from vgrpo_core.offers import Offer
 from vgrpo_core.run import run
 from vgrpo_core.trainer import Trainer
 from vgrpo_core.vgrpo import VGRPO
+from vgrpo_recipe.registry import Registry
 
 FILE = Path(__file__).with_name("toy.py")
 

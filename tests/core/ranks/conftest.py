@@ -14,9 +14,10 @@ import torch
 
 import vgrpo_recipe
 from vgrpo_core import checkpoint
-from vgrpo_core.registry import Offer, Registry
+from vgrpo_core.offers import Offer
 from vgrpo_core.run import run
 from vgrpo_core.vgrpo import VGRPO
+from vgrpo_recipe.registry import Registry
 
 HERE = Path(__file__).parent
 TOY, WORKER = HERE.parent / "loop" / "toy.py", HERE / "worker.py"

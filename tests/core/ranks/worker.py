@@ -13,10 +13,11 @@ import torch
 import vgrpo_core.rollout
 import vgrpo_recipe
 from vgrpo_core import Reward, pairs
+from vgrpo_core.offers import Offer
 from vgrpo_core.ranks import Ranks
-from vgrpo_core.registry import Offer, Registry
 from vgrpo_core.run import Stopped, run
 from vgrpo_core.vgrpo import VGRPO
+from vgrpo_recipe.registry import Registry
 
 
 class Uneven(Reward):

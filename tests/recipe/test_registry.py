@@ -8,8 +8,9 @@ import pytest
 
 from vgrpo_core import PluginError, Reward
 from vgrpo_core.hookspecs import KINDS
-from vgrpo_core.registry import Offer, Registry
+from vgrpo_core.offers import Offer
 from vgrpo_recipe.choice import choose
+from vgrpo_recipe.registry import Registry
 
 REWARD = """
 from vgrpo_core import Reward, hookimpl
@@ -182,7 +183,7 @@ def test_strict_mode_raises_the_plugin_s_own_error(install, monkeypatch):
 
 
 def test_no_plugin_at_all_means_a_stale_installation(monkeypatch):
-    monkeypatch.setattr("vgrpo_core.registry.entry_points", lambda group: ())
+    monkeypatch.setattr("vgrpo_recipe.registry.entry_points", lambda group: ())
     with pytest.raises(PluginError, match=r"not even vgrpo's own\n  Run `pip install -e .` again"):
         Registry.discover()
 
@@ -238,7 +239,7 @@ def test_every_installed_plugin_forbids_unknown_options_in_nested_tables_too():
 
 
 def test_discovery_imports_neither_torch_nor_the_libraries_of_plugins():
-    code = "import sys; from vgrpo_core.registry import Registry; Registry.discover(); print(*sys.modules)"
+    code = "import sys; from vgrpo_recipe.registry import Registry; Registry.discover(); print(*sys.modules)"
     modules = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.split()
     assert not {"torch", "diffusers", "transformers", "rapidocr", "onnxruntime"} & set(modules)
 
