@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from .errors import PluginError, RecipeError, RunError, VgrpoError
 from .hookspecs import hookimpl
-from .plugin import Asset, Backbone, Objective, Plugin, Prompt, Prompts, Reward, Sampler
+from .plugin import Asset, Backbone, Objective, Plugin, Prompt, Prompts, Reward, Sampler, StochasticSampler, Trajectory
 
 if TYPE_CHECKING:
     from .policy import Policy
@@ -22,7 +22,7 @@ _NEED_TORCH = {"Policy": "policy", "Process": "process", "Schedule": "process", 
 
 __all__ = [  # noqa: RUF022
     "Asset", "Backbone", "Objective", "Plugin", "Policy", "Process", "Prompt", "Prompts", "Reward", "Sampler", "Samples",
-    "Schedule", "Scores",
+    "Schedule", "Scores", "StochasticSampler", "Trajectory",
     "PluginError", "RecipeError", "RunError", "VgrpoError", "hookimpl",
 ]  # fmt: skip
 

@@ -19,16 +19,16 @@ from torch.distributed.checkpoint.hf_storage import HuggingFaceStorageReader, Hu
 from .errors import RunError
 from .ranks import Ranks
 
-FORMAT = 2
-PARTS = ("weights", "optimizer", "average")
+FORMAT = 3
+PARTS = ("weights", "optimizer", "copies")
 
 
 class Checkpoint(NamedTuple):
-    """What a run needs to go on; the moving average of the weights stays apart from them."""
+    """What a run needs to go on; copies of the weights, such as their moving average, stay apart from them."""
 
     weights: dict[str, Tensor]
     optimizer: dict[str, Tensor]
-    average: dict[str, Tensor]
+    copies: dict[str, Tensor]
     state: dict[str, Any]
 
 

@@ -13,7 +13,7 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-Purpose = Literal["order", "noise", "pairs", "eval", "start-up"]
+Purpose = Literal["order", "noise", "steps", "pairs", "eval", "start-up"]
 
 
 def seed(run: int, purpose: Purpose, *place: int) -> int:

@@ -10,10 +10,7 @@ from typing import Any
 from .hookspecs import KINDS
 from .plugin import Plugin
 
-RESERVED = {
-    "reward": {"use", "label", "weight", "scale", "offset", "gate", "on"},
-    "prompts": {"use", "share", "tag"},
-}
+RESERVED = {"reward": {"use", "label", "weight", "scale", "offset", "gate", "on"}, "prompts": {"use", "share", "tag"}}
 """Keys that the recipe reads itself, so that no option may have their name; `use` alone for other kinds."""
 
 

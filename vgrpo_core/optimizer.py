@@ -1,16 +1,16 @@
-"""AdamW with a warm-up, a decay and a clipped gradient, which refuses what is not finite; and the moving average of the weights."""
+"""AdamW with a warm-up, a decay and a clipped gradient, which refuses what is not finite."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Literal
 
 import torch
 from torch import Tensor, nn
 from torch.distributed.tensor import DTensor
 
+from .copies import Copies
 from .errors import PluginError, RunError
 from .events import Metrics
 
@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from .recipe import Recipe
 
 REFUSED_LIMIT = 3  # non-finite gradients in a row before the run stops
+AVERAGE = "average"  # the copy of the weights that is evaluated and exported
 FLOOR = 0.1  # the share of the learning rate that a decay ends at
 
 Decay = Literal["none", "linear", "cosine"]
@@ -33,13 +34,14 @@ def rate(iteration: int, iterations: int, *, warmup: int, decay: Decay) -> float
 
 
 class Optimizer:
-    """Hold the state that belongs to the trained parameters: moments, and the moving average where there is one."""
+    """Hold the moments of the trained parameters, and let their moving average follow where the recipe asks for one."""
 
-    def __init__(self, recipe: Recipe, parameters: Mapping[str, nn.Parameter]) -> None:
+    def __init__(self, recipe: Recipe, copies: Copies) -> None:
         self.options, self.iterations, o = recipe.optimizer, recipe.run.iterations, recipe.optimizer
-        self.named, self.parameters = dict(parameters), list(parameters.values())
+        self.copies, self.named, self.parameters = copies, copies.parameters, list(copies.parameters.values())
         self.adamw = _adamw(o.bits)(self.parameters, lr=o.lr, betas=o.betas, weight_decay=o.weight_decay)
-        self.average = {name: p.detach().clone() for name, p in parameters.items()} if o.ema else {}
+        if o.ema:
+            copies.add(AVERAGE)
         self.refused = 0
 
     def step(self, iteration: int) -> Metrics:
@@ -51,47 +53,25 @@ class Optimizer:
             share = rate(iteration, self.iterations, warmup=self.options.warmup, decay=self.options.decay)
             self.adamw.param_groups[0]["lr"] = self.options.lr * share
             self.adamw.step()
-            self._follow()
+            if self.options.ema:
+                self.copies.follow(AVERAGE, self.options.ema)
         self.adamw.zero_grad(set_to_none=True)
         self.refused = 0 if finite else self.refused + 1
         if self.refused == REFUSED_LIMIT:
             raise RunError(f"the gradient was not finite {REFUSED_LIMIT} times in a row; lower optimizer.lr or look at the rewards")
         return {"grad/norm": norm.item() if finite else None, "grad/refused": self.refused}
 
-    @torch.no_grad()
-    def _follow(self) -> None:
-        for name, average in self.average.items():
-            average.lerp_(self.named[name].detach(), 1 - (self.options.ema or 0))
-
-    @contextmanager
-    def averaged(self) -> Iterator[None]:
-        """Inside, the model has the averaged weights, where there are any; afterwards its own again, to the last bit."""
-        self._swap()
-        try:
-            yield
-        finally:
-            self._swap()
-
-    @torch.no_grad()
-    def _swap(self) -> None:
-        for name, average in self.average.items():
-            kept = self.named[name].detach().clone()
-            self.named[name].copy_(average)
-            average.copy_(kept)
-
     def state(self) -> dict[str, Tensor]:
         """Return the moments and counters of each parameter, as `<parameter>/<what>`."""
         states = {name: self.adamw.state.get(p, {}) for name, p in self.named.items()}
         return {f"{name}/{what}": torch.as_tensor(value) for name, state in states.items() for what, value in state.items()}
 
-    def restore(self, tensors: Mapping[str, Tensor], average: Mapping[str, Tensor]) -> None:
-        """Put back what `state` and `average` were; without an average in a checkpoint it starts from the weights."""
+    def restore(self, tensors: Mapping[str, Tensor]) -> None:
+        """Put back what `state` returned."""
         for key, value in tensors.items():
             name, _, what = key.rpartition("/")
             counter = not value.ndim and not value.is_floating_point()  # of bitsandbytes, which keeps a plain integer
             self.adamw.state[self.named[name]][what] = int(value) if counter else value
-        for name, kept in self.average.items():
-            kept.copy_(average.get(name, self.named[name].detach()))
 
 
 def _adamw(bits: int) -> Any:

@@ -8,7 +8,7 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, ClassVar, Protocol
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Protocol
 
 from pydantic import BaseModel, ConfigDict, Field
 
@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
     Score = Callable[[Samples], Tensor | Scores]
     Predict = Callable[[Tensor, Tensor], Tensor]
+    Draw = Callable[[int], Tensor]
 
 
 @dataclass(frozen=True)
@@ -105,11 +106,53 @@ class Sampler(Plugin):
         """Count the network evaluations per sample."""
         return self.steps
 
+    @property
+    def rollout_evaluations(self) -> float:
+        """Count them in a rollout of training, where they differ: on average over iterations."""
+        return self.evaluations
+
     @abstractmethod
     def sample(self, predict: Predict, noise: Tensor, schedule: Schedule) -> Tensor:
         """Integrate from `noise` [B, *D] along `schedule` and return finished latents [B, *D].
 
         `predict(z, t)` returns the network's output [B, *D] for latents `z` at time `t` (a scalar tensor or one value a row).
+        """
+
+
+class Trajectory(NamedTuple):
+    """What a stochastic sampler returns: latents, and the K steps on the way to them that drew noise; float32."""
+
+    latents: Tensor
+    """[B, *D], finished."""
+    before: Tensor
+    """[B, K, *D]: before each of the steps."""
+    after: Tensor
+    """[B, K, *D]: after each of them, drawn from a Gaussian."""
+    mean: Tensor
+    """[B, K, *D]: of that Gaussian, under the weights that drew."""
+    std: Tensor
+    """[K]: its deviation."""
+    times: Tensor
+    """[K, 2]: before and after the step."""
+    transition: Callable[[Tensor, Tensor, int], Tensor]
+    """`transition(output, z, k)` gives that mean [R, *D] for a network output at latents `z` before step k."""
+
+
+class StochasticSampler(Sampler):
+    """A sampler whose rollouts draw noise on the way, for objectives that learn from single steps; evaluation takes `sample`."""
+
+    same_start: bool = Field(default=False, description="start all samples of a prompt from the same noise")
+
+    @property
+    @abstractmethod
+    def noisy_steps(self) -> int:
+        """Count the steps that draw noise: K."""
+
+    @abstractmethod
+    def explore(self, predict: Predict, noise: Tensor, schedule: Schedule, draw: Draw, iteration: int) -> Trajectory:
+        """Go from `noise` to finished latents and keep the steps that drew noise.
+
+        `draw(step)` returns standard normal noise [B, *D] for a step of the schedule, the same each time.
         """
 
 
@@ -145,7 +188,19 @@ class Update(Protocol):
 class Objective(Plugin):
     """What a gradient step minimises."""
 
+    behaviour: ClassVar[str | None] = None
+    """The copy of the weights that draws rollouts; without one, the weights themselves."""
+
     steps: int = Field(default=1, ge=1, description="gradient steps per rollout")
+
+    @property
+    def noisy_steps(self) -> int:
+        """Count the steps of a stochastic sampler that it learns from; with none, it learns from finished latents alone."""
+        return 0
+
+    def copies(self, iteration: int) -> Mapping[str, float]:
+        """Name the copies of the weights that it keeps, with the decay of each after an iteration; 1 leaves a copy as it is."""
+        return {}
 
     @property
     @abstractmethod

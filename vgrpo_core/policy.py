@@ -23,10 +23,13 @@ class Policy(ABC):
     module: nn.Module
     evaluations: int = 0
     """Rows that `predict` has sent through the network so far."""
+    backwards: int = 0
+    """Those of them that keep what a gradient needs."""
 
     def predict(self, z: Tensor, t: Tensor, prompts: Sequence[str]) -> Tensor:
         """Return the network's output for latents [B, *D] at times `t` (scalar or [B]) in float32, and count it."""
         self.evaluations += len(z)
+        self.backwards += len(z) if torch.is_grad_enabled() else 0
         return self.output(z, t, prompts).float()
 
     @abstractmethod

@@ -10,8 +10,9 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from .copies import Copies
 from .keys import Purpose, generator
-from .plugin import Prompt, Sampler
+from .plugin import Prompt, Sampler, StochasticSampler, Trajectory
 from .policy import Policy
 from .ranks import Ranks
 from .samples import Samples
@@ -37,10 +38,6 @@ class Draws:
         part = slice(rows.start, rows.stop)
         return replace(self, prompts=self.prompts[part], keys=self.keys[part])
 
-    def split(self, rows: int) -> Iterator[Draws]:
-        """Yield micro-batches of at most `rows` rows."""
-        return (self.of(range(start, start + rows)) for start in range(0, len(self), rows))
-
 
 @dataclass(frozen=True)
 class Rollout:
@@ -57,6 +54,9 @@ class Rollout:
     valid: Tensor
     """bool [B]: rows that no reward could judge take no part."""
     ranks: Ranks = field(default_factory=Ranks)
+    copies: Copies = field(default_factory=lambda: Copies({}))
+    trajectory: Trajectory | None = None
+    """Of the own rows, where a stochastic sampler drew them."""
 
     @property
     def own(self) -> range:
@@ -84,9 +84,30 @@ def sample(policy: Policy, sampler: Sampler, part: Draws) -> Tensor:
     texts = [prompt.text for prompt in part.prompts]
     noise = policy.noise(texts, [generator(part.seed, part.purpose, *key) for key in part.keys])
     latents = sampler.sample(lambda z, t: policy.predict(z, t, texts), noise, policy.schedule(sampler.steps))
+    return _checked(sampler, latents, noise).float()
+
+
+@torch.no_grad()
+def explore(policy: Policy, sampler: StochasticSampler, part: Draws) -> Trajectory:
+    """Draw finished latents and keep the noisy steps on the way; the noise of a step is keyed as that of the start is."""
+    texts = [prompt.text for prompt in part.prompts]
+    starts = [(*key[:-1], 0) for key in part.keys] if sampler.same_start else part.keys
+    noise = policy.noise(texts, [generator(part.seed, part.purpose, *key) for key in starts])
+
+    def draw(step: int) -> Tensor:
+        sources = [generator(part.seed, "steps", *key, step) for key in part.keys]
+        return torch.stack([torch.randn(noise.shape[1:], generator=source) for source in sources]).to(noise.device)
+
+    schedule, iteration = policy.schedule(sampler.steps), part.keys[0][0]
+    found = sampler.explore(lambda z, t: policy.predict(z, t, texts), noise, schedule, draw, iteration)
+    _checked(sampler, found.latents, noise)
+    return found
+
+
+def _checked(sampler: Sampler, latents: Tensor, noise: Tensor) -> Tensor:
     if latents.shape != noise.shape:
         raise ValueError(f'sampler "{sampler.name}" returned latents {list(latents.shape)} for noise {list(noise.shape)}')
-    return latents.float()
+    return latents
 
 
 class Collected(NamedTuple):
@@ -94,6 +115,8 @@ class Collected(NamedTuple):
 
     latents: Tensor
     """float32 [B, *D]."""
+    trajectory: Trajectory | None
+    """The noisy steps on the way to them, where a stochastic sampler drew training rows."""
     scores: dict[str, Tensor]
     """float64 [B] by label, NaN where missing."""
     images: list[Tensor]
@@ -105,10 +128,12 @@ def collect(policy: Policy, sampler: Sampler, judges: Sequence[Judge], rows: Dra
 
     The judges work on one micro-batch, in a thread of their own, while the next one is drawn.
     """
-    latents, images, scores = list[Tensor](), list[Tensor](), list[Future[list[Tensor]]]()
+    latents, steps, images, scores = list[Tensor](), list[Trajectory](), list[Tensor](), list[Future[list[Tensor]]]()
     with ThreadPoolExecutor(1) as judging:
-        for part in rows.split(micro):
-            latents.append(sample(policy, sampler, part))
+        for part in (rows.of(range(start, start + micro)) for start in range(0, len(rows), micro)):
+            if isinstance(sampler, StochasticSampler) and rows.purpose == "noise":
+                steps.append(explore(policy, sampler, part))
+            latents.append(steps[-1].latents if steps else sample(policy, sampler, part))
             with torch.no_grad():
                 samples = Samples(part.prompts, policy.decode(latents[-1]))
             images += samples.images[: max(0, keep - len(images))].cpu()
@@ -118,4 +143,6 @@ def collect(policy: Policy, sampler: Sampler, judges: Sequence[Judge], rows: Dra
     empty = [torch.empty(0, dtype=torch.float64)] * len(judges)
     columns = [torch.cat(parts) for parts in zip(empty, *(each.result() for each in scores), strict=True)]
     drawn = torch.cat(latents) if latents else torch.empty(0)
-    return Collected(drawn, {judge.label: column for judge, column in zip(judges, columns, strict=True)}, images)
+    joined = [torch.cat(part) for part in list(zip(*steps, strict=True))[:4]]
+    trajectory = steps[0]._replace(latents=drawn, before=joined[1], after=joined[2], mean=joined[3]) if steps else None
+    return Collected(drawn, trajectory, {judge.label: column for judge, column in zip(judges, columns, strict=True)}, images)

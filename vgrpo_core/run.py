@@ -13,6 +13,7 @@ from . import checkpoint
 from .errors import RankError, RunError
 from .events import Iterated, Listener, Metrics, Saved, Started
 from .folder import Folder, manifest
+from .optimizer import AVERAGE
 from .ranks import Ranks
 from .recipe import Recipe, moments
 from .trainer import Trainer
@@ -68,7 +69,7 @@ def _prepare(trainer: Trainer, folder: Folder, saved: Path | None) -> None:
 
 def _finish(trainer: Trainer, folder: Folder) -> dict[str, Any]:
     """Export the weights, averaged where the recipe says so, and summarise."""
-    with trainer.optimizer.averaged(), trainer.ranks.whole(trainer.policy.module):
+    with trainer.copies.inside(AVERAGE), trainer.ranks.whole(trainer.policy.module):
         if trainer.ranks.main:
             trainer.policy.export(folder.path / "model")
     weights = {entry.label: entry.weight_at(trainer.done) * entry.scale for entry in trainer.recipe.rewards}

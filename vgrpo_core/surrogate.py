@@ -29,12 +29,13 @@ class Measured(NamedTuple):
     """[R, N, *D]."""
 
 
-def denoising_loss(data: Tensor, latents: Tensor, *, adaptive: bool) -> Tensor:
+def denoising_loss(data: Tensor, latents: Tensor, factor: Tensor | float = 1.0, *, adaptive: bool) -> Tensor:
     """Compare predicted data [R, N, *D] with latents [R, *D]: the mean square over D, [R, N] (method, section 2.3).
 
-    Adaptive: divided by its own mean absolute error, which takes no gradient.
+    `factor` [R, N, 1] turns an error of the data into one of the velocity or the noise. Adaptive: divided by its own mean
+    absolute error, which takes no gradient.
     """
-    error = (data - latents.unsqueeze(1)).flatten(2)
+    error = (data - latents.unsqueeze(1)).flatten(2) * factor
     square = error.square().mean(2)
     if not adaptive:
         return square
@@ -92,7 +93,13 @@ class SurrogateUpdate:
         repeated = latents.repeat_interleave(times.shape[1], 0)
         z = self.policy.process.mix(repeated, noise.flatten(0, 1), flat)
         data = self.policy.process.data_from(self.policy.predict(z, flat, texts), z, flat).view(noise.shape)
-        return Measured(denoising_loss(data, latents, adaptive=self.options.adaptive).mean(1), data)
+        loss = denoising_loss(data, latents, self.factor(times), adaptive=self.options.adaptive)
+        return Measured(loss.mean(1), data)
+
+    def factor(self, times: Tensor) -> Tensor | float:
+        """Return what an error of the data at times [R, N] is multiplied by: z stays, so that alpha dx = -sigma d(noise)."""
+        alpha, sigma = (part.unsqueeze(-1) for part in self.policy.process.coefficients(times))
+        return 1.0 if self.options.loss == "x" else (alpha if self.options.loss == "epsilon" else 1) / sigma
 
     def pairs(self, rows: Tensor) -> pair.Pairs:
         """Draw the pairs of some rows: equal for a group where shared."""

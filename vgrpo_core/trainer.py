@@ -12,10 +12,11 @@ from torch import Tensor
 from . import metrics
 from .advantages import Advantages, combine
 from .checkpoint import Checkpoint
+from .copies import Copies
 from .errors import RunError
 from .events import Evaluated, Listener, Metrics, Warned
 from .keys import seed
-from .optimizer import Optimizer
+from .optimizer import AVERAGE, Optimizer
 from .plugin import Prompt, Sampler, Update
 from .prompts import Pool, load_prompts
 from .ranks import Ranks
@@ -40,22 +41,26 @@ class Trainer:
             self.policy = recipe.backbone.load(device)
         if recipe.run.shard:
             self.ranks.shard(self.policy.module)
-        self.optimizer = Optimizer(recipe, self.policy.trainable())
-        self.done, self.evaluations, self.seconds, self.idle = 0, 0, 0.0, 0
-        self.line: Metrics = {"iteration": 0, "seconds": 0.0, "evaluations": 0}
-        self.warned = False
+        self.copies = Copies(self.policy.trainable())
+        for copy in recipe.objective.copies(0):
+            self.copies.add(copy)
+        self.optimizer = Optimizer(recipe, self.copies)
+        self.done, self.evaluations, self.backwards, self.seconds, self.idle = 0, 0, 0, 0.0, 0
+        self.line: Metrics = {"iteration": 0, "seconds": 0.0, "evaluations": 0, "backwards": 0}
         self.moved = False  # whether the weights are no longer those of iteration `done`
 
     def train(self) -> Metrics:
         """Do the next iteration and return its line of metrics.jsonl."""
-        start, before = time.perf_counter(), self.policy.evaluations
+        start, policy = time.perf_counter(), self.policy
+        before = policy.evaluations, policy.backwards
         line = self.iterate(self.done + 1)
         self.done, self.moved = self.done + 1, False
-        spent = self.ranks.gather((self.policy.evaluations - before, metrics.peak(self.device)))
+        found = self.ranks.gather((policy.evaluations - before[0], policy.backwards - before[1], metrics.peak(self.device)))
+        evaluations, backwards, peaks = zip(*found, strict=True)
         self.seconds += time.perf_counter() - start
-        self.evaluations += sum(evaluations for evaluations, _ in spent)
-        self.line = {"iteration": self.done, "seconds": round(self.seconds, 3), "evaluations": self.evaluations, **line}
-        self.line["memory/peak_gb"] = round(max(peak for _, peak in spent), 3)
+        self.evaluations, self.backwards = self.evaluations + sum(evaluations), self.backwards + sum(backwards)
+        spent = {"seconds": round(self.seconds, 3), "evaluations": self.evaluations, "backwards": self.backwards}
+        self.line = {"iteration": self.done, **spent, **line, "memory/peak_gb": round(max(peaks), 3)}
         return self.line
 
     def iterate(self, iteration: int) -> Metrics:
@@ -63,16 +68,20 @@ class Trainer:
         recipe, batch = self.recipe, self.recipe.batch
         chosen = self.prompts.draw(recipe.run.seed, iteration, batch.prompts)
         rows = draws(recipe.run.seed, "noise", chosen, batch.group, iteration)
-        drawn = self.collect(recipe.sampler, self.judges, rows)
+        with self.copies.inside(recipe.objective.behaviour):
+            drawn = self.collect(recipe.sampler, self.judges, rows)
         advantages, line = self.compare(iteration, rows.prompts, drawn)
         values, valid = advantages.values.flatten().float(), advantages.valid.flatten()
-        rollout = Rollout(recipe.run.seed, iteration, batch.group, rows.prompts, drawn.latents, values, valid, self.ranks)
+        rollout = Rollout(rows.seed, iteration, batch.group, rows.prompts, drawn.latents, values, valid,
+                          self.ranks, self.copies, drawn.trajectory)  # fmt: skip
         sketches = self.ranks.spread(metrics.sketch(drawn.latents), rollout.own, len(rows))
         line["group/diversity"] = metrics.diversity(sketches, batch.group)
         samples = recipe.objective.samples_in(batch.micro)
         update = self.ranks.together(lambda: recipe.objective.start(self.policy, rollout, samples))
         for step in range(recipe.objective.steps):
             line |= self.step(update, rollout, step, samples)
+        for copy, decay in recipe.objective.copies(iteration).items():
+            self.copies.follow(copy, decay)
         return line
 
     def collect(self, sampler: Sampler, judges: list[Judge], rows: Draws, keep: int = 0) -> Collected:
@@ -94,12 +103,9 @@ class Trainer:
         line |= metrics.of_scaled(scores, recipe.rewards, iteration)
         line |= metrics.of_advantages(advantages)
         self.idle = 0 if bool(advantages.values.any()) else self.idle + 1
-        if advantages.zero_std_fraction > 0.5 and not self.warned:
-            self.warned = True
-            share = f"{advantages.zero_std_fraction:.0%}"
-            self.tell(Warned(f"in {share} of the groups all rewards are equal: they teach nothing; raise batch.group"))
         if self.idle >= IDLE_LIMIT:
-            raise RunError(f"every advantage was 0 in {IDLE_LIMIT} iterations: all rewards of a group are equal ({_means(line)})")
+            means = ", ".join(f"{key} {value}" for key, value in line.items() if key.endswith("/mean"))
+            raise RunError(f"every advantage was 0 in {IDLE_LIMIT} iterations: all rewards of a group are equal ({means})")
         return advantages, line
 
     def step(self, update: Update, rollout: Rollout, step: int, samples: int) -> Metrics:
@@ -132,7 +138,7 @@ class Trainer:
         options = self.recipe.eval
         rows = draws(options.seed, "eval", self.held_out, options.samples)
         judges: list[Judge] = [*self.judges, *self.monitors]
-        with self.optimizer.averaged(), self.policy.evaluating():
+        with self.copies.inside(AVERAGE), self.policy.evaluating():
             drawn = self.collect(options.sampler, judges, rows, SHOWN)
         line = metrics.of_scores(asked(judges, rows.prompts, drawn.scores), prefix="eval")
         self.report_gaps()
@@ -157,18 +163,15 @@ class Trainer:
 
     def state(self) -> Checkpoint:
         """Return everything that the next iteration depends on."""
-        state = {"iteration": self.done, "evaluations": self.evaluations, "seconds": self.seconds, "line": self.line}
-        counts = {"idle": self.idle, "refused": self.optimizer.refused}
-        return Checkpoint(self.policy.state(), self.optimizer.state(), self.optimizer.average, state | counts)
+        spent = {"evaluations": self.evaluations, "backwards": self.backwards, "seconds": self.seconds}
+        counts = {"iteration": self.done, "idle": self.idle, "refused": self.optimizer.refused}
+        return Checkpoint(self.policy.state(), self.optimizer.state(), self.copies.state(), {**counts, **spent, "line": self.line})
 
     def restore(self, checkpoint: Checkpoint) -> None:
         """Go back to what `state` returned."""
         self.policy.restore(checkpoint.weights)
-        self.optimizer.restore(checkpoint.optimizer, checkpoint.average)
+        self.optimizer.restore(checkpoint.optimizer)
+        self.copies.restore(checkpoint.copies)
         state = checkpoint.state
-        self.done, self.evaluations, self.seconds = state["iteration"], state["evaluations"], state["seconds"]
-        self.line, self.idle, self.optimizer.refused = state["line"], state["idle"], state["refused"]
-
-
-def _means(line: Metrics) -> str:
-    return ", ".join(f"{key} {value}" for key, value in line.items() if key.endswith("/mean"))
+        self.evaluations, self.backwards, self.seconds = state["evaluations"], state["backwards"], state["seconds"]
+        self.done, self.line, self.idle, self.optimizer.refused = (state[key] for key in ("iteration", "line", "idle", "refused"))

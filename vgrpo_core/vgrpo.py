@@ -5,7 +5,7 @@ R rows (samples), N pairs of time and noise, *D one latent.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING, Literal, Self
 
 from pydantic import Field, model_validator
 
@@ -27,6 +27,7 @@ class VGRPO(Objective):
     clip: float | None = Field(default=None, gt=0, lt=1, description="bound of the ratio, such as 1e-2; for more than one step")
     kl: float = Field(default=0.0, ge=0, description="weight of the KL term to the policy that drew the samples")
     soft_clip: float | None = Field(default=None, gt=0, description="bound of the advantages, eta tanh(A / eta); 3 to 5")
+    loss: Literal["x", "v", "epsilon"] = Field(default="x", description="whose error counts: data, velocity, noise")
     split: bool = Field(default=False, description="give each step its own part of the groups, not all of them")
     shared: bool = Field(default=True, description="share pairs inside a group; false draws them for each sample")
     stratified: bool = Field(default=True, description="draw one time in each of equal segments; false draws uniformly")

@@ -1,4 +1,4 @@
-"""Signs that a reward is being gamed: what no reward is about falls clearly while a reward rises."""
+"""Signs that a run goes wrong: a reward that is being gamed, images that become alike, groups that teach nothing."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from vgrpo_recipe.layout import WATCHED
 FALL = 0.3  # of what it was at the start
 HARMLESS = "dark_fraction"  # its fall is no sign; it is near 0 from the start for most models
 DIVERSITY = "group/diversity"
+SILENT = "group/zero_std_fraction"
 
 Values = Mapping[str, float | None]
 
@@ -30,12 +31,16 @@ class Alerts:
         return [self._say(label, start[label], scores[label], rising) for label in fallen]
 
     def iterated(self, metrics: Values) -> list[str]:
-        """Return what is new in an iteration: that the images of a group have become alike."""
-        now = metrics.get(DIVERSITY)
+        """Return what is new in an iteration: groups without a signal, or images of a group that have become alike."""
+        found = list[str]()
+        silent, now = metrics.get(SILENT) or 0.0, metrics.get(DIVERSITY)
         first = self.first.setdefault(DIVERSITY, now)
-        if DIVERSITY in self.said or not _fell(first, now):
-            return []
-        return [self._say(DIVERSITY, first, now, ["training"])]
+        if silent > 0.5 and SILENT not in self.said:
+            self.said.add(SILENT)
+            found.append(f"in {silent:.0%} of the groups all rewards are equal: they teach nothing; raise batch.group")
+        if DIVERSITY not in self.said and _fell(first, now):
+            found.append(self._say(DIVERSITY, first, now, ["training"]))
+        return found
 
     def _say(self, label: str, before: float | None, now: float | None, rising: list[str]) -> str:
         self.said.add(label)

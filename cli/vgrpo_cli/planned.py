@@ -38,7 +38,7 @@ def _iteration(plan: Plan) -> list[str]:
     rows = f"{plan.micro} x {objective.rows_per_sample} = {plan.micro * objective.rows_per_sample} rows in the update"
     return [
         f"{batch.prompts} prompts x {batch.group} samples = {images:,} images{over}",
-        f"rollout: {images:,} images x {sampler.evaluations} evaluations = {images * sampler.evaluations:,}",
+        f"rollout: {images:,} images x {_n(sampler.rollout_evaluations)} evaluations = {_n(images * sampler.rollout_evaluations)}",
         f"update: {images:,} images x {_n(objective.evaluations)} evaluations = {_n(images * objective.evaluations)}, "
         f"{_count(objective.steps, 'gradient step')}",
         f"micro-batch: at most {batch.micro} rows: {_count(batch.micro, 'sample')} in the rollout, {rows}",

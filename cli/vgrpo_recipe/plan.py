@@ -41,7 +41,7 @@ class Plan:
     @property
     def evaluations(self) -> float:
         """Count the evaluations per iteration, in the rollout and the update."""
-        return self.images * (self.recipe.sampler.evaluations + self.recipe.objective.evaluations)
+        return self.images * (self.recipe.sampler.rollout_evaluations + self.recipe.objective.evaluations)
 
     @property
     def micro(self) -> int:

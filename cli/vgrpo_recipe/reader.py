@@ -12,7 +12,7 @@ from typing import Any, cast
 
 from pydantic import BaseModel, ValidationError
 
-from vgrpo_core import PluginError, RecipeError
+from vgrpo_core import PluginError, RecipeError, StochasticSampler
 from vgrpo_core.errors import nearest, reason
 from vgrpo_core.offers import Offer
 from vgrpo_core.recipe import Eval, PromptSet, Recipe, RewardEntry
@@ -76,6 +76,7 @@ class _Reader:
         for section in self.sections:
             self.check(section)
         self.check_rewards()
+        self.check_sampler()
         if self.mistakes:
             raise RecipeError(self.mistakes)
         return self.compose()
@@ -207,6 +208,20 @@ class _Reader:
                 other = title(taken[section.label])
                 what = f'the label "{section.label}" is taken by {other}; give one of them another `label`'
                 self.mistake(section.at, what, "label")
+
+    def check_sampler(self) -> None:
+        """See that the sampler gives the noisy steps that the objective learns from."""
+        found = {section.at: section for section in self.sections}
+        sampler, objective = found["sampler",].plugin, found["objective",].plugin
+        wanted, given = getattr(objective, "noisy_steps", 0), getattr(sampler, "noisy_steps", 0)
+        if sampler is None or wanted <= given:
+            return
+        why = f'objective "{objective.name}" learns from {wanted} steps that draw noise'
+        if given:
+            self.mistake(("sampler",), f'"{sampler.name}" draws noise in {given} steps, and {why}')
+            return
+        able = sorted(o.name for o in self.registry.offers if o.kind == "sampler" and issubclass(o.plugin, StochasticSampler))
+        self.mistake(("sampler",), f'"{sampler.name}" draws none on the way, and {why}; use {" or ".join(able)}', "use")
 
     def mistake(self, at: At, what: str, *key: str | int) -> None:
         self.mistakes.append(f"{self.source.where((*at, *key))}: {title(at)} {what}" if at else f"{self.source.where(key)}: {what}")

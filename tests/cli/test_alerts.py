@@ -36,3 +36,9 @@ def test_images_of_a_group_that_become_alike_are_said_once():
     lines = [alerts.iterated({"group/diversity": value}) for value in (1.0, 0.8, 0.6, 0.5)]
     assert [len(line) for line in lines] == [0, 0, 1, 0]
     assert lines[2][0].startswith("group/diversity has fallen from 1 to 0.6: the images of one prompt become alike")
+
+
+def test_r011_more_than_half_of_the_groups_without_signal_is_said_once():
+    alerts = Alerts({"ocr": 1.0})
+    lines = [alerts.iterated({"group/zero_std_fraction": share}) for share in (0.5, 0.75, 1.0)]
+    assert lines == [[], ["in 75% of the groups all rewards are equal: they teach nothing; raise batch.group"], []]

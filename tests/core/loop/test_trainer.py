@@ -198,21 +198,6 @@ def test_gradients_that_are_not_finite_are_refused_and_three_in_a_row_stop(train
     assert same(before, weights(made))
 
 
-# Groups without signal
-
-
-@pytest.mark.parametrize(("values", "warnings"), [([0.0] * 4 + [1.0, 0.0, 1.0, 0.0], 0), ([0.5] * 8, 1)])
-def test_r011_more_than_half_of_the_groups_without_signal_is_said_once(trainer, values, warnings):
-    events = []
-    made = trainer(listener=events.append)
-    made.judges[0].score = lambda samples: torch.tensor(values)
-    made.train()
-    made.train()
-    found = [event.message for event in events if isinstance(event, Warned)]
-    assert len(found) == warnings
-    assert all("in 100% of the groups all rewards are equal" in message for message in found)
-
-
 # Monitors and rewards that fail
 
 
