@@ -56,8 +56,9 @@ def test_a_fragment_in_the_docs_fits_a_recipe(text, tmp_path):
 
 def example_files():
     """Return the plugin files that the docs tell readers to save beside a recipe."""
-    code = next(param.values[0] for param in blocks("python") if "class Glow(Reward)" in param.values[0])
-    return {"glow.py": code}
+    names = {"glow.py": "class Glow(Reward)", "reward_weighted.py": "class RewardWeighted(Objective)"}
+    codes = [param.values[0] for param in blocks("python")]
+    return {name: next(code for code in codes if mark in code) for name, mark in names.items()}
 
 
 @pytest.mark.parametrize("text", blocks("toml pyproject"))

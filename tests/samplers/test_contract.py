@@ -92,10 +92,11 @@ def test_ddim_on_a_flow_says_to_use_euler(noise):
         DDIM().sample(lambda z, t: z, noise, Schedule(torch.tensor([1.0, 0.0]), Process("flow")))
 
 
-def test_the_hook_offers_the_five_samplers_by_name():
+def test_the_hook_offers_the_samplers_by_name():
     manager = pluggy.PluginManager("vgrpo")
     manager.register(vgrpo_samplers)
-    assert {sampler.name for sampler in vgrpo_samplers.vgrpo_samplers()} == {"euler", "heun", "dpmsolver++", "ddim", "scheduler"}
+    names = {"euler", "heun", "dpmsolver++", "ddim", "scheduler", "flow_sde", "dance_sde", "window_sde"}
+    assert {sampler.name for sampler in vgrpo_samplers.vgrpo_samplers()} == names
     assert [call.name for call in manager.get_hookcallers(vgrpo_samplers) or []] == ["vgrpo_samplers"]
 
 
