@@ -38,11 +38,11 @@ class Clock:
         self.seconds: defaultdict[str, float] = defaultdict(float)
         self.running = False
 
-    def on(self, owner: Any, attribute: str, name: str) -> None:
-        """Time every call of a function that belongs to `owner`."""
-        setattr(owner, attribute, self.timed(getattr(owner, attribute), name))
+    def on(self, owner: Any, attribute: str, name: str, graded: str = "") -> None:
+        """Time every call of a function that belongs to `owner`; calls that keep what a gradient needs may have a name of their own."""
+        setattr(owner, attribute, self.timed(getattr(owner, attribute), name, graded or name))
 
-    def timed(self, call: Callable[..., Any], name: str) -> Callable[..., Any]:
+    def timed(self, call: Callable[..., Any], name: str, graded: str) -> Callable[..., Any]:
         """Return a function that does the same and is timed."""
 
         def timed(*args: Any, **kwargs: Any) -> Any:
@@ -53,7 +53,7 @@ class Clock:
                 return call(*args, **kwargs)
             finally:
                 self.running = False
-                self.seconds[name] += time.perf_counter() - start
+                self.seconds[graded if torch.is_grad_enabled() else name] += time.perf_counter() - start
 
         return timed
 
@@ -62,8 +62,8 @@ def watch(trainer: Trainer) -> Clock:
     """Time what a Stable Diffusion 3 pipeline, the rewards and the optimizer are asked to do."""
     clock, pipe, optimizer = Clock(), trainer.policy.pipe, trainer.optimizer
     clock.on(pipe.encode_prompt, "encode_prompt", "text encoders")  # the pipeline's own, behind the cache of embeddings
-    clock.on(pipe.transformer, "forward", "network, forward")
-    clock.on(torch.Tensor, "backward", "network, backward")
+    clock.on(pipe.transformer, "forward", "rollout", "surrogate")
+    clock.on(torch.Tensor, "backward", "backward")
     clock.on(pipe.vae, "decode", "decode")
     for judge in trainer.judges:
         clock.on(judge, "score", "rewards")
@@ -89,7 +89,9 @@ def measure(recipe: str, overrides: list[str], rounds: int) -> dict[str, float]:
     beyond = [seconds / sum(part.values()) - 1 for seconds, part in zip(whole, parts, strict=True)]
     print(f"{min(beyond):+.2%} to {max(beyond):+.2%} in {rounds} rounds")
     medians = {name: statistics.median(part.get(name, 0.0) for part in parts) for name in clock.seconds}
-    return medians | {"iteration": statistics.median(whole), "beyond": statistics.median(beyond)}
+    images = trainer.recipe.batch.prompts * trainer.recipe.batch.group
+    whole_median = statistics.median(whole)
+    return medians | {"iteration": whole_median, "1,000 images": 1000 * whole_median / images, "beyond": statistics.median(beyond)}
 
 
 def tiny_sd3(folder: Path) -> str:

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -33,12 +33,17 @@ class Iterated:
 
 @dataclass(frozen=True)
 class Evaluated:
-    """Held-out prompts were drawn and judged; `images` [N, 3, H, W] of the first prompts, the same every time."""
+    """Held-out prompts were drawn and judged; `images` [N, 3, H, W] of the first prompts, the same every time.
+
+    `judged` float64 [N] are their scores by label, NaN where missing, `evidence` N tables of what the scores were made from.
+    """
 
     iteration: int
     scores: Mapping[str, float | None]
     prompts: tuple[Prompt, ...]
     images: Tensor
+    judged: Mapping[str, Tensor] = field(default_factory=dict)
+    evidence: Mapping[str, Sequence[Mapping[str, Any]]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)

@@ -4,10 +4,7 @@ from __future__ import annotations
 
 import json
 import os
-import platform
-import sys
 from collections.abc import Mapping, Sequence
-from importlib import metadata
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -17,9 +14,6 @@ from .events import Metrics
 
 if TYPE_CHECKING:
     from .recipe import Recipe
-
-PACKAGES = ("vgrpo", "torch", "diffusers", "transformers", "peft", "safetensors", "pluggy", "pydantic", "numpy", "pillow")
-
 
 class Folder:
     """One run on disk. Whatever is read back was written whole."""
@@ -80,19 +74,6 @@ class Folder:
         summary = {"start": held_out[0], "final": held_out[-1], "best": best, "iterations": lines[-1]["iteration"], **last}
         checkpoint.write_json(self.path / "summary.json", summary)
         return summary
-
-
-def manifest(recipe: Recipe, backbone: Mapping[str, Any]) -> dict[str, Any]:
-    """Say with what a run was made: versions, plugins and their options, the model, the times it samples at."""
-    return {
-        "argv": sys.argv,
-        "python": sys.version.split()[0],
-        "platform": platform.platform(),
-        "versions": {name: metadata.version(name) for name in PACKAGES},
-        "plugins": [{"kind": o.kind, "name": o.name, "distribution": o.distribution, "version": o.version} for o in recipe.offers],
-        "recipe": recipe.table,
-        "backbone": dict(backbone),
-    }
 
 
 def evaluated(line: Metrics) -> dict[str, float | None]:

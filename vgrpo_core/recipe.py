@@ -60,7 +60,10 @@ class Eval:
 
 @dataclass(frozen=True)
 class Recipe:
-    """A valid recipe. `offers` are the plugins in use, `table` is everything as resolved, defaults included."""
+    """A valid recipe. `offers` are the plugins in use, `table` is everything as resolved, defaults included.
+
+    `made` says with what it was read: command line, versions, plugins.
+    """
 
     path: Path
     run: Run
@@ -76,6 +79,7 @@ class Recipe:
     eval: Eval
     offers: tuple[Offer, ...]
     table: Mapping[str, Any]
+    made: Mapping[str, Any]
 
     def to_toml(self) -> str:
         """Write the resolved recipe; it loads to the same recipe from any folder."""

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -15,7 +15,7 @@ from .keys import Purpose, generator
 from .plugin import Prompt, Sampler, StochasticSampler, Trajectory
 from .policy import Policy
 from .ranks import Ranks
-from .samples import Samples
+from .samples import Samples, Scores
 from .scoring import Judge
 
 
@@ -121,6 +121,8 @@ class Collected(NamedTuple):
     """float64 [B] by label, NaN where missing."""
     images: list[Tensor]
     """The first `keep` images, float32 [3, H, W] on the CPU."""
+    evidence: dict[str, list[Mapping[str, Any]]]
+    """What the scores of these images were made from, by label; an empty table where a reward does not say."""
 
 
 def collect(policy: Policy, sampler: Sampler, judges: Sequence[Judge], rows: Draws, *, micro: int, keep: int = 0) -> Collected:
@@ -128,7 +130,7 @@ def collect(policy: Policy, sampler: Sampler, judges: Sequence[Judge], rows: Dra
 
     The judges work on one micro-batch, in a thread of their own, while the next one is drawn.
     """
-    latents, steps, images, scores = list[Tensor](), list[Trajectory](), list[Tensor](), list[Future[list[Tensor]]]()
+    latents, steps, images, scores = list[Tensor](), list[Trajectory](), list[Tensor](), list[Future[list[Scores]]]()
     with ThreadPoolExecutor(1) as judging:
         for part in (rows.of(range(start, start + micro)) for start in range(0, len(rows), micro)):
             if isinstance(sampler, StochasticSampler) and rows.purpose == "noise":
@@ -139,10 +141,13 @@ def collect(policy: Policy, sampler: Sampler, judges: Sequence[Judge], rows: Dra
             images += samples.images[: max(0, keep - len(images))].cpu()
             if scores:  # images must not pile up, and a failure must not wait
                 scores[-1].result()
-            scores.append(judging.submit(lambda samples: [judge(samples) for judge in judges], samples))
-    empty = [torch.empty(0, dtype=torch.float64)] * len(judges)
-    columns = [torch.cat(parts) for parts in zip(empty, *(each.result() for each in scores), strict=True)]
+            scores.append(judging.submit(lambda samples: [judge.examine(samples) for judge in judges], samples))
+    columns, evidence = dict[str, Tensor](), dict[str, list[Mapping[str, Any]]]()
+    for at, judge in enumerate(judges):
+        parts = [each.result()[at] for each in scores]
+        columns[judge.label] = torch.cat([torch.empty(0, dtype=torch.float64), *(part.values for part in parts)])
+        evidence[judge.label] = [row for part in parts for row in part.evidence or [{}] * len(part.values)][: len(images)]
     drawn = torch.cat(latents) if latents else torch.empty(0)
     joined = [torch.cat(part) for part in list(zip(*steps, strict=True))[:4]]
     trajectory = steps[0]._replace(latents=drawn, before=joined[1], after=joined[2], mean=joined[3]) if steps else None
-    return Collected(drawn, trajectory, {judge.label: column for judge, column in zip(judges, columns, strict=True)}, images)
+    return Collected(drawn, trajectory, columns, images, evidence)

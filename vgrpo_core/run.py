@@ -12,7 +12,7 @@ import torch
 from . import checkpoint
 from .errors import RankError, RunError
 from .events import Iterated, Listener, Metrics, Saved, Started
-from .folder import Folder, manifest
+from .folder import Folder
 from .optimizer import AVERAGE
 from .ranks import Ranks
 from .recipe import Recipe, moments
@@ -63,7 +63,8 @@ def _prepare(trainer: Trainer, folder: Folder, saved: Path | None) -> None:
         folder.keep(trainer.recipe)
         folder.rewind(trainer.done)
     elif trainer.ranks.main:
-        folder.create(trainer.recipe, manifest(trainer.recipe, {**trainer.describe(), "ranks": trainer.ranks.count}))
+        backbone = {**trainer.describe(), "ranks": trainer.ranks.count}
+        folder.create(trainer.recipe, {**trainer.recipe.made, "recipe": trainer.recipe.table, "backbone": backbone})
     trainer.ranks.wait()
 
 

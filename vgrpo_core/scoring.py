@@ -29,16 +29,15 @@ class Judge:
     on: tuple[str, ...] = ()
     failures: list[str] = field(default_factory=list)
 
-    def __call__(self, samples: Samples) -> Tensor:
-        """Score samples: float64 [B] on the CPU, NaN where missing (a non-finite score is missing)."""
-        return self.examine(samples).values
-
     def judges(self, prompt: Prompt) -> bool:
         """Tell whether a prompt is one that it judges."""
         return not self.on or not prompt.tags.isdisjoint(self.on)
 
     def examine(self, samples: Samples) -> Scores:
-        """Score the samples that it judges, and keep what the numbers were made from where the reward says so."""
+        """Score the samples that it judges: float64 on the CPU, NaN where missing (a non-finite score is missing).
+
+        What the numbers were made from comes along where the reward says so.
+        """
         rows = [row for row, prompt in enumerate(samples.prompts) if self.judges(prompt)]
         if len(rows) == len(samples):
             return self._examine(samples)

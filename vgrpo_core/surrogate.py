@@ -59,6 +59,9 @@ class SurrogateUpdate:
     def __init__(self, options: VGRPO, policy: Policy, rollout: Rollout, micro: int) -> None:
         self.options, self.policy, self.rollout = options, policy, rollout
         self.advantages = soft_clip(rollout.advantages, options.soft_clip).float()
+        sizes = self.advantages.abs().view(-1, rollout.group)
+        largest = sizes.topk(max(1, round(options.top * rollout.group))).indices
+        self.learnt = rollout.valid & torch.zeros_like(sizes, dtype=torch.bool).scatter(1, largest, True).flatten()
         self.times = policy.axis()
         self.statistics: Sequence[str] = ("ratio", "surrogate", *(["ratio/clip_fraction"] if options.clip is not None else []))
         self.old: dict[int, Measured] = {}
@@ -68,7 +71,7 @@ class SurrogateUpdate:
 
     def rows(self, step: int) -> Tensor:
         """Return the rows of all ranks that `step` uses: valid, with a gradient, of its part of the groups where split."""
-        use = self.rollout.valid & ((self.advantages != 0) | bool(self.options.kl and step))
+        use = self.learnt & ((self.advantages != 0) | bool(self.options.kl and step))
         return (use & self._part(step)).nonzero().flatten()
 
     def loss(self, rows: Tensor, step: int) -> tuple[Tensor, dict[str, Tensor]]:

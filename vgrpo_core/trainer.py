@@ -142,9 +142,12 @@ class Trainer:
             drawn = self.collect(options.sampler, judges, rows, SHOWN)
         line = metrics.of_scores(asked(judges, rows.prompts, drawn.scores), prefix="eval")
         self.report_gaps()
-        images = torch.stack([image for part in self.ranks.gather(drawn.images) for image in part])
+        shown = self.ranks.gather((drawn.images, drawn.evidence))
+        images = torch.stack([image for images, _ in shown for image in images])
         means = {judge.label: line[f"eval/{judge.label}/mean"] for judge in judges}
-        self.tell(Evaluated(self.done, means, rows.prompts[: len(images)], images))
+        judged = {label: values[: len(images)] for label, values in drawn.scores.items()}
+        evidence = {label: [table for _, tables in shown for table in tables[label]] for label in judged}
+        self.tell(Evaluated(self.done, means, rows.prompts[: len(images)], images, judged, evidence))
         return line
 
     def report_gaps(self) -> None:

@@ -28,6 +28,7 @@ class VGRPO(Objective):
     kl: float = Field(default=0.0, ge=0, description="weight of the KL term to the policy that drew the samples")
     soft_clip: float | None = Field(default=None, gt=0, description="bound of the advantages, eta tanh(A / eta); 3 to 5")
     loss: Literal["x", "v", "epsilon"] = Field(default="x", description="whose error counts: data, velocity, noise")
+    top: float = Field(default=1.0, gt=0, le=1, description="share of each group to learn from: the largest advantages in size")
     split: bool = Field(default=False, description="give each step its own part of the groups, not all of them")
     shared: bool = Field(default=True, description="share pairs inside a group; false draws them for each sample")
     stratified: bool = Field(default=True, description="draw one time in each of equal segments; false draws uniformly")
@@ -43,9 +44,7 @@ class VGRPO(Objective):
     @property
     def evaluations(self) -> float:
         """Count `pairs` for each sample that a step uses, and for its old surrogate where the weights have moved before."""
-        if self.split:
-            return self.pairs * (2 - 1 / self.steps)
-        return self.pairs * self.steps
+        return self.top * self.pairs * (2 - 1 / self.steps if self.split else self.steps)
 
     @property
     def rows_per_sample(self) -> int:

@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from vgrpo_core import VgrpoError
+from vgrpo_report.commands import report
+from vgrpo_use import commands as use
 
 from . import scaffold, shipped
 from .launch import said_elsewhere
@@ -113,6 +115,44 @@ def check(
 
 
 @app.command()
+def compare(
+    recipe: RecipeArgument,
+    objectives: Annotated[str, typer.Option(metavar="ENTRY,...", help="What to compare: OBJECTIVE, or LABEL=OBJECTIVE.")],
+    seeds: Annotated[str, typer.Option(metavar="N,...", help="The seeds of each entry.")] = "0,1,2",
+    budget: Annotated[float | None, typer.Option(metavar="N", help="Network evaluations of each run's training.")] = None,
+    seconds: Annotated[float | None, typer.Option(metavar="S", help="Seconds of each run's training, instead.")] = None,
+    count: Annotated[str, typer.Option(metavar="WHAT", help="all: a backward counts as two; forwards: it does not.")] = "all",
+    sweep: Annotated[str | None, typer.Option(metavar="KEY=V,V,...", help="Try values first: lr=1e-4,3e-4,1e-3.")] = None,
+    sweep_budget: Annotated[float | None, typer.Option(metavar="N", help="Of each try. [default: half of the budget]")] = None,
+    sweep_seed: Annotated[int | None, typer.Option(metavar="N", help="Of all tries. [default: none of --seeds]")] = None,
+    sweep_set: Annotated[list[str] | None, typer.Option(metavar="KEY=VALUE", help="For tries alone; repeatable.")] = None,
+    overrides: Annotated[
+        list[str] | None, typer.Option("--set", metavar="[LABEL:]KEY=VALUE", help="For all entries, or for one; repeatable.")
+    ] = None,
+    levels: Annotated[str | None, typer.Option(metavar="X,...", help="Scores to reach. [default: every 0.05]")] = None,
+    only: Annotated[list[str] | None, typer.Option(metavar="LABEL", help="Run only these entries here; repeatable.")] = None,
+    out: Annotated[Path | None, typer.Option(metavar="DIR", help="Where to. [default: compare/NAME]")] = None,
+) -> None:
+    """Compare objectives on one recipe, at equal cost.
+
+    What is done already is not repeated: the same command goes on.
+    """
+    from vgrpo_compare.asked import Asked
+    from vgrpo_compare.command import compare as run_all
+
+    tries = (sweep, sweep_budget, sweep_seed, sweep_set or [])
+    raise typer.Exit(
+        run_all(Asked(recipe, objectives, seeds, budget, seconds, count, *tries, overrides or [], levels, only or [], out))
+    )
+
+
+app.command()(report)
+app.command()(use.sample)
+app.command()(use.evaluate)
+app.command()(use.export)
+
+
+@app.command()
 def serve(
     reward: Annotated[str, typer.Argument(metavar="REWARD", help='"name", "distribution/name" or "./file.py:Class".')],
     options: Annotated[
@@ -127,7 +167,7 @@ def serve(
     images: Annotated[int, typer.Option(metavar="N", min=1, help="How many images a request may hold.")] = 64,
     attached: Annotated[bool, typer.Option("--attached", hidden=True)] = False,
 ) -> None:
-    """Serve a reward over HTTP, for runs in other environments and on other machines.
+    """Serve a reward over HTTP, for runs in other environments.
 
     Ctrl-C stops it.
     """
@@ -165,7 +205,7 @@ def new(
     name: Annotated[str, typer.Argument(metavar="NAME", help="How recipes will call it; the package will be vgrpo-NAME.")],
     to: Annotated[Path | None, typer.Option(metavar="FOLDER", help="Where to write it. [default: vgrpo-NAME]")] = None,
 ) -> None:
-    """Write a package with a small, working plugin, to be changed and published.
+    """Write a package with a small, working plugin, to be changed.
 
     Nothing is overwritten.
     """

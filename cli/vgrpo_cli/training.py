@@ -167,8 +167,11 @@ def _train(job: Job, interrupts: Interrupts) -> int:
 
 
 def _shown(job: Job, interrupts: Interrupts, screen: Screen, ranks: Ranks) -> int:
-    """Run, and let the screen and the pictures of the main rank follow."""
+    """Run, and let the screen, the pictures and the report of the main rank follow."""
     from vgrpo_core.run import Stopped, run
+    from vgrpo_report.live import Live
+
+    report = Live(job.path, screen)
 
     def listen(event: Event) -> None:
         if isinstance(event, Started):
@@ -177,12 +180,16 @@ def _shown(job: Job, interrupts: Interrupts, screen: Screen, ranks: Ranks) -> in
         if isinstance(event, Evaluated) and ranks.main:
             pictures.save(event, job.path)
         screen(event)
+        if ranks.main:
+            report(event)
 
     try:
         with screen:
             stop = lambda: interrupts.received > 0  # noqa: E731
             summary = run(job.recipe, job.path, listen, resume=job.asked.resume, stop=stop, ranks=ranks)
     except Stopped as stopped:
+        if ranks.main:
+            report.write()
         screen.say(f"{stopped}; go on with: {job.asked.again(job.path)}")
         return interrupts.exit_code
     if ranks.main:
@@ -208,6 +215,8 @@ def _introduction(job: Job) -> list[str]:
 
 def _next(job: Job, screen: Screen, summary: Mapping[str, Any]) -> str:
     """Draw the picture of before and after, and say where things are and how to go on."""
+    from vgrpo_report.commands import NAME
+
     start, final, done = summary["start"], summary["final"], summary["iterations"]
     changes = [f"{label} {number(start[label])} -> {number(final.get(label))}" for label in start if screen.shows(label)]
     look = job.path / "samples"
@@ -215,4 +224,5 @@ def _next(job: Job, screen: Screen, summary: Mapping[str, Any]) -> str:
         look = pictures.before_after(job.path, done, f"{job.recipe.run.name}: {', '.join(changes)}")
     except (OSError, ValueError) as error:
         screen(Warned(f"no before-after.png: {error}"))
-    return f"{job.path}: look at {look}; the weights are in {job.path / 'model'}; go on with: {job.asked.again(job.path, 2 * done)}"
+    report = f" and {job.path / NAME}" if (job.path / NAME).is_file() else ""
+    return f"{job.path}: look at {look}{report}; the weights are in {job.path / 'model'}; go on with: {job.asked.again(job.path, 2 * done)}"

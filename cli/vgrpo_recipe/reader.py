@@ -20,6 +20,7 @@ from vgrpo_core.schema import Run, Table
 
 from .choice import choose, is_file
 from .layout import LAYOUT, LISTS, OPTIONAL, REMOTE, SEVERAL, WATCHED, UseMonitor, UseReward, fields, inner, title
+from .provenance import provenance
 from .registry import Registry
 from .tables import At, Source, dump
 
@@ -211,8 +212,8 @@ class _Reader:
 
     def check_sampler(self) -> None:
         """See that the sampler gives the noisy steps that the objective learns from."""
-        found = {section.at: section for section in self.sections}
-        sampler, objective = found["sampler",].plugin, found["objective",].plugin
+        found = {section.at: section.plugin for section in self.sections}
+        sampler, objective = found.get(("sampler",)), found.get(("objective",))
         wanted, given = getattr(objective, "noisy_steps", 0), getattr(sampler, "noisy_steps", 0)
         if sampler is None or wanted <= given:
             return
@@ -221,7 +222,8 @@ class _Reader:
             self.mistake(("sampler",), f'"{sampler.name}" draws noise in {given} steps, and {why}')
             return
         able = sorted(o.name for o in self.registry.offers if o.kind == "sampler" and issubclass(o.plugin, StochasticSampler))
-        self.mistake(("sampler",), f'"{sampler.name}" draws none on the way, and {why}; use {" or ".join(able)}', "use")
+        fix = f"use {' or '.join(able)}" if able else "no sampler that does is installed"
+        self.mistake(("sampler",), f'"{sampler.name}" draws none on the way, and {why}; {fix}', "use")
 
     def mistake(self, at: At, what: str, *key: str | int) -> None:
         self.mistakes.append(f"{self.source.where((*at, *key))}: {title(at)} {what}" if at else f"{self.source.where(key)}: {what}")
@@ -230,6 +232,7 @@ class _Reader:
         own = {section.at: section.own for section in self.sections}
         plugin = {section.at: section.plugin for section in self.sections}
         prompts = self.prompt_sets(("prompts",))
+        offers = tuple(dict.fromkeys(section.offer for section in self.sections if section.offer))
         evaluation = Eval(
             **own["eval",].model_dump(exclude={"watch"}),
             prompts=self.prompt_sets(("eval", "prompts")) or prompts,
@@ -243,8 +246,9 @@ class _Reader:
             prompts=prompts,
             rewards=tuple(section.entry() for section in self.sections if section.keys is UseReward),
             eval=evaluation,
-            offers=tuple(dict.fromkeys(section.offer for section in self.sections if section.offer)),
+            offers=offers,
             table=self.resolved(),
+            made=provenance(offers),
         )
 
     def prompt_sets(self, at: At) -> tuple[PromptSet, ...]:

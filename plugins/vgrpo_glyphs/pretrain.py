@@ -82,8 +82,8 @@ def held_out_ocr(pipe: StableDiffusion3Pipeline, prompts: list[Prompt], registry
         [prompt.text for prompt in prompts], height=HEIGHT, width=WIDTH, num_inference_steps=10, guidance_scale=1.0,
         max_sequence_length=1, generator=torch.Generator().manual_seed(0), output_type="pt",
     ).images  # fmt: skip
-    found = Judge("ocr", "ocr", reward(mode="word").load(torch.device("cpu")))(Samples(tuple(prompts), images.float()))
-    return float(found.mean())
+    found = Judge("ocr", "ocr", reward(mode="word").load(torch.device("cpu"))).examine(Samples(tuple(prompts), images.float()))
+    return float(found.values.mean())
 
 
 def pretrain(folder: Path, seed: int) -> None:

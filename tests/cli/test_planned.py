@@ -28,6 +28,14 @@ def test_a_sampler_counts_evaluations_not_steps(plan):
     assert said(plan("sampler.use=twice"), "rollout:") == "72 images x 20 evaluations = 1,440"
 
 
+def test_a_rollout_that_costs_other_than_evaluation_is_counted_apart(plan, monkeypatch):
+    found = plan()
+    monkeypatch.setattr(type(found.recipe.sampler), "rollout_evaluations", property(lambda sampler: sampler.steps + 2.5))
+    assert said(found, "rollout:") == "72 images x 12.5 evaluations = 900"
+    assert said(found, "20 iterations x 1,476 evaluations =") == "29,520"
+    assert said(found, "rounds x 21 images x 10 evaluations =") == "1,050"
+
+
 @pytest.mark.parametrize(("micro", "samples", "rows"), [(18, 4, 16), (3, 1, 4), (4, 1, 4), (8, 2, 8)])
 def test_a_micro_batch_of_the_update_holds_whole_samples(plan, micro, samples, rows):
     found = plan(f"batch.micro={micro}")

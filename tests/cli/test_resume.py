@@ -137,7 +137,7 @@ def test_other_held_out_prompts_are_not_compared(vgrpo, done):
     result = vgrpo("run", "toy.toml", "--resume", "--set", "run.iterations=3", "--set", "eval.samples=2")
     assert (result.code, result.err) == (0, "")
     assert "warning: no before-after.png: the prompts or sizes of evaluation have changed since the start" in result.out
-    assert "look at runs/toy/samples; " in result.last
+    assert "look at runs/toy/samples and runs/toy/report.html; " in result.last
 
 
 def test_a_lost_first_picture_is_a_warning(vgrpo, done):

@@ -21,9 +21,10 @@ def test_a_run_says_what_it_does_and_where_things_are(vgrpo, folder):
     run = folder / "runs" / "toy"
     assert {path.name for path in run.iterdir()} == {
         "recipe.toml", "manifest.json", "metrics.jsonl", "summary.json", "checkpoints", "model", "samples", "before-after.png",
+        "report.html",
     }  # fmt: skip
     assert result.last == (
-        "runs/toy: look at runs/toy/before-after.png; the weights are in runs/toy/model; "
+        "runs/toy: look at runs/toy/before-after.png and runs/toy/report.html; the weights are in runs/toy/model; "
         "go on with: vgrpo run toy.toml --resume --out runs/toy --set run.iterations=8"
     )
 
@@ -184,4 +185,4 @@ def test_long_lines_are_not_wrapped(vgrpo, folder):
     deep = "a" * 60 + "/" + "b" * 60
     result = vgrpo("run", "toy.toml", "--set", "run.iterations=1", "--out", deep)
     assert f"folder   {deep}" in result.out.splitlines()
-    assert result.last.startswith(f"{deep}: look at {deep}/before-after.png; ")
+    assert result.last.startswith(f"{deep}: look at {deep}/before-after.png and {deep}/report.html; ")

@@ -154,5 +154,3 @@ def test_r128_a_time_in_float32_keeps_half_a_timestep():
     assert alpha.dtype == sigma.dtype == torch.float32
     alpha, _ = diffusion()[1].coefficients(t)
     assert alpha.dtype == torch.float32
-
-

@@ -218,10 +218,10 @@ def test_requests_under_way_together_give_up_together(faulty, remote, painted, p
 def test_r021_a_monitor_that_is_down_leaves_a_gap_and_comes_back(faulty, remote, painted, pauses):
     faulty.steps = [right, (500, {"error": "x"}), (500, {"error": "x"}), right]
     watch = Judge("watch", "source", remote(faulty.url, retries=1), monitor=True)
-    assert watch(painted([1])).tolist() == [1]
-    assert watch(painted([1])).isnan().all()
+    assert watch.examine(painted([1])).values.tolist() == [1]
+    assert watch.examine(painted([1])).values.isnan().all()
     assert "2 tries failed" in watch.failures[0]
-    assert watch(painted([1])).tolist() == [1]
+    assert watch.examine(painted([1])).values.tolist() == [1]
 
 
 def test_an_outage_counts_from_its_first_failure_and_is_forgotten_after_a_success():

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 from .backbone import check_backbone
 from .light import check_light
+from .objective import check_objective
 from .reward import check_reward
 from .sampler import check_sampler
 
-__all__ = ["check_backbone", "check_light", "check_reward", "check_sampler"]
+__all__ = ["check_backbone", "check_light", "check_objective", "check_reward", "check_sampler"]

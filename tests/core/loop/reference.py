@@ -36,9 +36,10 @@ def surrogate(policy, rollout, row, options, module=None):
     losses, data = [], []
     for t, noise in zip(pairs.times[0], pairs.noise[0], strict=True):
         z = (1 - t) * o + t * noise.flatten()
-        x = z - t * module(z[None], t[None], torch.tensor([row // GROUP]))[0]
-        weight = (x - o).abs().mean().detach() if options.adaptive else 1
-        losses.append((x - o).square().mean() / weight)
+        v = module(z[None], t[None], torch.tensor([row // GROUP]))[0]
+        x = z - t * v
+        error = {"x": x - o, "v": v - (noise.flatten() - o), "epsilon": z + (1 - t) * v - noise.flatten()}[options.loss]
+        losses.append(error.square().mean() / (error.abs().mean().detach() if options.adaptive else 1))
         data.append(x)
     return torch.stack(losses).mean(), torch.stack(data)
 

@@ -17,8 +17,8 @@ TENSORS = "shard-00001-model-00001-of-00001.safetensors"
 def made(iteration, value=1.0):
     weights = {"a.weight": torch.full((2, 3), value), "b": torch.arange(3, dtype=torch.bfloat16)}
     optimizer = {"a.weight/step": torch.tensor(float(iteration)), "a.weight/exp_avg": torch.rand(3, 2).T}
-    average = {"a.weight": torch.full((2, 3), value / 3)}
-    return Checkpoint(weights, optimizer, average, {"iteration": iteration, "seconds": 1.5, "idle": 0})
+    copies = {"a.weight/average": torch.full((2, 3), value / 3), "a.weight/old": torch.full((2, 3), value / 5)}
+    return Checkpoint(weights, optimizer, copies, {"iteration": iteration, "seconds": 1.5, "idle": 0})
 
 
 def names(root):
@@ -28,8 +28,8 @@ def names(root):
 def test_a_checkpoint_comes_back_bit_equal(tmp_path):
     saved = made(4)
     found = load(save(tmp_path, saved, keep=2))
-    assert found.state == saved.state | {"format": 2}
-    for part in ("weights", "optimizer", "average"):
+    assert found.state == saved.state | {"format": 3}
+    for part in ("weights", "optimizer", "copies"):
         before, after = getattr(saved, part), getattr(found, part)
         assert before.keys() == after.keys()
         assert all(after[name].equal(value) and after[name].dtype == value.dtype for name, value in before.items())
@@ -40,7 +40,8 @@ def test_a_checkpoint_is_named_after_its_iteration_and_holds_nothing_pickled(tmp
     assert path == tmp_path / "checkpoints" / "000004"
     assert names(path) == [TENSORS, "state.json"]
     assert sorted(load_file(path / TENSORS)) == [
-        "average/a.weight", "optimizer/a.weight/exp_avg", "optimizer/a.weight/step", "weights/a.weight", "weights/b",
+        "copies/a.weight/average", "copies/a.weight/old", "optimizer/a.weight/exp_avg", "optimizer/a.weight/step",
+        "weights/a.weight", "weights/b",
     ]  # fmt: skip
 
 
@@ -113,7 +114,7 @@ def test_a_checkpoint_that_can_not_be_read_is_named_with_what_to_do(tmp_path, na
     assert str(path) in str(caught.value) and "not a readable checkpoint" in str(caught.value) and "remove it" in str(caught.value)
 
 
-@pytest.mark.parametrize("key", ["weights/b", "optimizer/a.weight/exp_avg"])
+@pytest.mark.parametrize("key", ["weights/b", "optimizer/a.weight/exp_avg", "copies/a.weight/old"])
 def test_a_checkpoint_that_lacks_a_tensor_is_not_read(tmp_path, key):
     path = save(tmp_path, made(2), keep=1)
     save_file({name: tensor for name, tensor in load_file(path / TENSORS).items() if name != key}, path / TENSORS)
@@ -124,8 +125,8 @@ def test_a_checkpoint_that_lacks_a_tensor_is_not_read(tmp_path, key):
 def test_a_checkpoint_of_another_format_is_refused(tmp_path):
     path = save(tmp_path, made(2), keep=1)
     state = json.loads((path / "state.json").read_text())
-    (path / "state.json").write_text(json.dumps(state | {"format": 3}))
-    with pytest.raises(RunError, match="format 3, this version reads 2"):
+    (path / "state.json").write_text(json.dumps(state | {"format": 2}))
+    with pytest.raises(RunError, match="format 2, this version reads 3"):
         load(path)
 
 

@@ -13,9 +13,13 @@ from vgrpo_core.advantages import combine
 from vgrpo_core.rollout import Rollout
 from vgrpo_core.vgrpo import VGRPO
 
+LOSSES = [{"loss": "v"}, {"loss": "epsilon"}]
+
 
 @pytest.mark.parametrize(
-    "options", [{}, {"shared": False}, {"stratified": False, "clip": 1e-3}, {"kl": 0.3}, {"split": True, "steps": 2}], ids=str
+    "options",
+    [{}, {"shared": False}, {"stratified": False, "clip": 1e-3}, {"kl": 0.3}, {"split": True, "steps": 2}, *LOSSES],
+    ids=str,
 )
 def test_1_before_any_step_the_ratio_is_one_to_the_last_bit_and_the_loss_is_antisymmetric(ref, policy, options):
     loss, slope, ratio = ref.steps(policy, ref.start(policy, **options), micro=2)
@@ -25,29 +29,31 @@ def test_1_before_any_step_the_ratio_is_one_to_the_last_bit_and_the_loss_is_anti
     assert turned_slope.equal(-slope) and slope.abs().max() > 0
 
 
-@pytest.mark.parametrize("options", [{}, {"clip": 6e-3}, {"adaptive": False, "shared": False}], ids=str)
+@pytest.mark.parametrize("options", [{}, {"clip": 6e-3}, {"adaptive": False, "shared": False}, *LOSSES], ids=str)
 def test_2_the_first_gradient_is_that_of_the_advantage_weighted_surrogates(ref, policy, options):
     update = ref.start(policy, **options)
     plain = sum(ref.ADVANTAGES[row] * ref.surrogate(policy, ref.rollout(), row, update.options)[0] for row in range(6)) / 6
     ref.close(ref.steps(policy, update)[1], ref.gradient(policy, plain))
 
 
+@pytest.mark.parametrize("options", [{}, *LOSSES], ids=str)
 @pytest.mark.parametrize("change", [lambda r: r + 5, lambda r: 0.01 * r, lambda r: 100 * r + 7], ids=["shift", "scale", "both"])
-def test_3_shift_and_positive_scale_of_the_rewards_change_no_gradient(ref, policy, change):
+def test_3_shift_and_positive_scale_of_the_rewards_change_no_gradient(ref, policy, change, options):
     rewards = torch.tensor([[0.2, 0.9, 0.4], [0.1, 0.0, 0.7]])
     slopes = []
     for scores in (rewards, change(rewards)):
         values = combine({"a": scores}, {"a": 1.0}).values.flatten().tolist()
-        slopes.append(ref.steps(policy, ref.start(policy, ref.rollout(values)))[1])
+        slopes.append(ref.steps(policy, ref.start(policy, ref.rollout(values), **options))[1])
     ref.close(slopes[1], slopes[0])
 
 
-def test_4_a_group_of_equal_rewards_has_exactly_zero_gradient(ref, policy):
+@pytest.mark.parametrize("options", [{}, *LOSSES], ids=str)
+def test_4_a_group_of_equal_rewards_has_exactly_zero_gradient(ref, policy, options):
     values = combine({"a": torch.tensor([[0.3, 0.3, 0.3], [0.1, 0.0, 0.7]])}, {"a": 1.0}).values.flatten().tolist()
-    loss, slope, _ = ref.steps(policy, ref.start(policy, ref.rollout(values)))
+    loss, slope, _ = ref.steps(policy, ref.start(policy, ref.rollout(values), **options))
     embeddings = slope[: policy.module.embeddings.weight.numel()].view(-1, 4)
     assert (embeddings[0] == 0).all() and embeddings[1].abs().max() > 0
-    plain = sum(values[row] * ref.surrogate(policy, ref.rollout(), row, VGRPO())[0] for row in (3, 4, 5)) / 6
+    plain = sum(values[row] * ref.surrogate(policy, ref.rollout(), row, VGRPO(**options))[0] for row in (3, 4, 5)) / 6
     ref.close(slope, ref.gradient(policy, plain))
     assert math.isfinite(loss)
 
@@ -56,9 +62,11 @@ def test_4_when_all_groups_have_equal_rewards_no_row_is_used(ref, policy):
     assert len(ref.start(policy, ref.rollout([0.0] * 6)).rows(0)) == 0
 
 
+@pytest.mark.parametrize("options", [{}, *LOSSES], ids=str)
 @pytest.mark.parametrize("order", [(2, 0, 1, 3, 4, 5), (1, 0, 2, 5, 4, 3)])
-def test_5_permuting_the_samples_of_a_group_leaves_the_update_unchanged(ref, policy, order):
-    ref.close(ref.steps(policy, ref.start(policy, ref.rollout(order=order)))[1], ref.steps(policy, ref.start(policy))[1])
+def test_5_permuting_the_samples_of_a_group_leaves_the_update_unchanged(ref, policy, order, options):
+    given, permuted = ref.start(policy, **options), ref.start(policy, ref.rollout(order=order), **options)
+    ref.close(ref.steps(policy, permuted)[1], ref.steps(policy, given)[1])
 
 
 def test_6_pairs_depend_on_run_iteration_and_prompt_and_not_on_the_rows_asked_for(ref, policy):
@@ -70,7 +78,7 @@ def test_6_pairs_depend_on_run_iteration_and_prompt_and_not_on_the_rows_asked_fo
     assert whole.noise[0].equal(whole.noise[2]) and not whole.noise[0].equal(whole.noise[3])
 
 
-@pytest.mark.parametrize("options", [{}, {"clip": 1e-3, "kl": 0.3, "steps": 2}], ids=str)
+@pytest.mark.parametrize("options", [{}, {"clip": 1e-3, "kl": 0.3, "steps": 2}, *LOSSES], ids=str)
 def test_7_the_size_of_micro_batches_changes_the_gradient_by_rounding_only(ref, policy, options):
     found = {}
     for micro in (1, 3, 8):
@@ -136,7 +144,9 @@ def test_8_the_adaptive_surrogates_gradient_has_the_sign_of_the_score_function_g
         assert slope[0] * score < 0
 
 
-@pytest.mark.parametrize("options", [{}, {"adaptive": False}, {"steps": 3, "clip": 0.02}, {"soft_clip": 3.0}], ids=str)
+@pytest.mark.parametrize(
+    "options", [{}, {"adaptive": False}, {"steps": 3, "clip": 0.02}, {"soft_clip": 3.0}, {"loss": "v"}], ids=str
+)
 @pytest.mark.parametrize("mean", [-1.0, 2.5])
 def test_8_training_moves_the_mean_to_the_known_optimum(ref, mean, options):
     policy, optimum = Gaussian(mean), 0.7
@@ -147,5 +157,3 @@ def test_8_training_moves_the_mean_to_the_known_optimum(ref, mean, options):
             policy.module.mean.grad = ref.steps(policy, update, step)[1]
             adam.step()
     assert policy.module.mean.item() == pytest.approx(optimum, abs=0.15)
-
-

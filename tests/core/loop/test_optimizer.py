@@ -2,7 +2,6 @@ from __future__ import annotations
 
 import math
 import sys
-from contextlib import suppress
 
 import pytest
 import torch
@@ -11,7 +10,8 @@ from hypothesis import strategies as st
 from torch import nn
 
 from vgrpo_core import PluginError, RunError
-from vgrpo_core.optimizer import Optimizer, rate
+from vgrpo_core.copies import Copies
+from vgrpo_core.optimizer import AVERAGE, Optimizer, rate
 
 
 @pytest.fixture
@@ -20,7 +20,7 @@ def make(recipe):
 
     def optimizer(*overrides):
         parameters = {"first": nn.Parameter(torch.tensor([1.0, -2.0])), "inner.second": nn.Parameter(torch.ones(2, 2))}
-        return Optimizer(recipe(*overrides), parameters)
+        return Optimizer(recipe(*overrides), Copies(parameters))
 
     return optimizer
 
@@ -127,7 +127,7 @@ def test_state_is_named_after_parameters_and_goes_back_bit_equal(make):
         first.step(step)
     state = first.state()
     assert state.keys() == {f"{name}/{what}" for name in ("first", "inner.second") for what in ("step", "exp_avg", "exp_avg_sq")}
-    second.restore({name: value.clone() for name, value in state.items()}, {})
+    second.restore({name: value.clone() for name, value in state.items()})
     assert all(value.equal(state[name]) for name, value in second.state().items())
     for parameter, other in zip(second.parameters, first.parameters, strict=True):
         parameter.data.copy_(other)
@@ -140,7 +140,7 @@ def test_state_is_named_after_parameters_and_goes_back_bit_equal(make):
 def test_the_state_of_an_optimizer_that_never_stepped_is_empty(make):
     first = make()
     assert first.state() == {}
-    first.restore({}, {})
+    first.restore({})
     assert first.state() == {}
 
 
@@ -152,46 +152,29 @@ def test_the_average_follows_each_step_and_is_the_closed_form_of_what_the_weight
         optimizer.step(step)
         pairs = zip(expected, optimizer.parameters, strict=True)
         expected = [0.9 * average + 0.1 * parameter.detach() for average, parameter in pairs]
-    for average, value in zip(optimizer.average.values(), expected, strict=True):
+    for average, value in zip(optimizer.copies.kept[AVERAGE].values(), expected, strict=True):
         torch.testing.assert_close(average, value)
 
 
 def test_a_refused_step_leaves_the_average_alone(make):
     optimizer = make("optimizer.ema=0.9")
     push(optimizer, math.nan, 1.0)
-    before = {name: average.clone() for name, average in optimizer.average.items()}
+    before = {name: average.clone() for name, average in optimizer.copies.kept[AVERAGE].items()}
     optimizer.step(1)
-    assert all(average.equal(before[name]) for name, average in optimizer.average.items())
+    assert all(average.equal(before[name]) for name, average in optimizer.copies.kept[AVERAGE].items())
 
 
-@pytest.mark.parametrize("fails", [False, True])
-def test_r084_weights_are_bit_equal_before_and_after_an_evaluation_of_the_average(make, fails):
-    optimizer = make("optimizer.ema=0.5")
-    push(optimizer, 1.0, -1.0)
+def test_without_a_decay_no_average_is_kept(make):
+    optimizer = make()
+    push(optimizer, 1.0, 1.0)
     optimizer.step(1)
-    weights = [parameter.detach().clone() for parameter in optimizer.parameters]
-    averages = [average.clone() for average in optimizer.average.values()]
-    with suppress(KeyError), optimizer.averaged():
-        assert all(p.equal(average) for p, average in zip(optimizer.parameters, averages, strict=True))
-        if fails:
-            raise KeyError
-    assert all(p.equal(before) for p, before in zip(optimizer.parameters, weights, strict=True))
-    assert all(a.equal(before) for a, before in zip(optimizer.average.values(), averages, strict=True))
-
-
-def test_r085_weights_and_average_come_back_apart(make):
-    first, second = make("optimizer.ema=0.5"), make("optimizer.ema=0.5")
-    push(first, 1.0, -1.0)
-    first.step(1)
-    second.restore(first.state(), first.average)
-    assert all(second.average[name].equal(average) for name, average in first.average.items())
-    assert not any(p.equal(average) for p, average in zip(first.parameters, first.average.values(), strict=True))
+    assert optimizer.copies.kept == {}
 
 
 def test_moments_of_8_bits_step_as_bitsandbytes_does_and_go_back_bit_equal(recipe):
     bitsandbytes = pytest.importorskip("bitsandbytes")
     made = [{"large": nn.Parameter(torch.linspace(-1, 1, 5000)), "small": nn.Parameter(torch.ones(3))} for _ in range(3)]
-    first, second = (Optimizer(recipe("optimizer.bits=8"), parameters) for parameters in made[:2])  # small ones keep 32 bits
+    first, second = (Optimizer(recipe("optimizer.bits=8"), Copies(each)) for each in made[:2])  # small ones keep 32 bits
     o, other = first.options, list(made[2].values())
     reference = bitsandbytes.optim.AdamW8bit(other, lr=o.lr, betas=o.betas, weight_decay=o.weight_decay)
     for step in range(1, 4):
@@ -202,7 +185,7 @@ def test_moments_of_8_bits_step_as_bitsandbytes_does_and_go_back_bit_equal(recip
         reference.step()
     assert all(a.equal(b) for a, b in zip(first.parameters, other, strict=True))
     assert first.state()["large/state1"].dtype == torch.uint8
-    second.restore({name: value.clone() for name, value in first.state().items()}, {})
+    second.restore({name: value.clone() for name, value in first.state().items()})
     for parameter, trained in zip(second.parameters, first.parameters, strict=True):
         parameter.data.copy_(trained)
     for optimizer in (first, second):

@@ -5,7 +5,7 @@ import time
 import pytest
 import torch
 
-from vgrpo_core import Prompt, RunError
+from vgrpo_core import Prompt, RunError, Scores
 from vgrpo_core.keys import generator
 from vgrpo_core.rollout import collect, draws, sample
 from vgrpo_core.scoring import Judge
@@ -31,8 +31,8 @@ def test_rows_stand_group_after_group_with_iteration_prompt_and_sample_as_key(ro
     assert rows.keys == tuple((2, prompt, sample) for prompt in range(2) for sample in range(4))
 
 
-def test_splitting_keeps_every_row_once_and_in_order(rows):
-    parts = list(rows.split(3))
+def test_parts_of_the_rows_keep_every_row_once_and_in_order(rows):
+    parts = [rows.of(range(start, start + 3)) for start in (0, 3, 6)]
     assert [len(part) for part in parts] == [3, 3, 2]
     assert sum((part.keys for part in parts), ()) == rows.keys
     assert sum((part.prompts for part in parts), ()) == rows.prompts
@@ -47,9 +47,8 @@ def test_r105_images_do_not_depend_on_how_rows_are_split(toy, policy, rows, micr
 
 def test_r106_one_image_of_a_batch_can_be_drawn_again_alone(toy, policy, rows):
     whole = drawn(toy, policy, rows, 8)
-    alone = draws(7, "noise", PROMPTS, 4, 2)
-    (third,) = [part for index, part in enumerate(alone.split(1)) if index == 6]
-    torch.testing.assert_close(sample(policy, toy.ToySampler(steps=3), third)[0], whole.latents[6], atol=1e-6, rtol=0)
+    alone = sample(policy, toy.ToySampler(steps=3), draws(7, "noise", PROMPTS, 4, 2).of(range(6, 7)))
+    torch.testing.assert_close(alone[0], whole.latents[6], atol=1e-6, rtol=0)
 
 
 def test_r107_samples_of_one_prompt_differ(toy, policy):
@@ -114,11 +113,11 @@ def test_a_slow_reward_judges_one_micro_batch_while_the_next_is_drawn(toy, polic
     class Slow:
         label = "slow"
 
-        def __call__(self, samples):
+        def examine(self, samples):
             events.append("judging")
             time.sleep(0.05)
             events.append("judged")
-            return torch.zeros(len(samples), dtype=torch.float64)
+            return Scores(torch.zeros(len(samples), dtype=torch.float64))
 
     output = policy.output
     policy.output = lambda *asked: events.append("drawing") or output(*asked)
@@ -131,8 +130,7 @@ def test_a_reward_that_fails_stops_the_drawing(toy, policy, rows):
     def fail(samples):
         raise RunError("down")
 
-    fail.label = "down"
     before = policy.evaluations
     with pytest.raises(RunError, match="down"):
-        collect(policy, toy.ToySampler(steps=1), [fail], rows, micro=2)
+        collect(policy, toy.ToySampler(steps=1), [Judge("down", "down", fail)], rows, micro=2)
     assert policy.evaluations - before <= 4  # of 8

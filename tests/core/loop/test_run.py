@@ -14,11 +14,11 @@ from vgrpo_core.surrogate import SurrogateUpdate
 
 @pytest.fixture
 def end(lines):
-    """What a run leaves behind that may not depend on interruptions: lines, weights, optimizer, state."""
+    """What a run leaves behind that may not depend on interruptions: lines, weights, optimizer, copies, state."""
 
     def of(folder):
         found = checkpoint.load(checkpoint.complete(folder / "checkpoints")[-1])
-        tensors = [{name: value.tolist() for name, value in part.items()} for part in (found.weights, found.optimizer)]
+        tensors = [{name: value.tolist() for name, value in part.items()} for part in found[:3]]
         return lines(folder), tensors, found.state | {"seconds": 0, "line": {}}
 
     return of
@@ -45,7 +45,7 @@ def test_a_run_writes_one_line_for_every_iteration_and_evaluates_when_due(go, li
     found = lines(go("run"))
     assert [line["iteration"] for line in found] == [*range(7)]
     assert [line["iteration"] for line in found if "eval/red/mean" in line] == [0, 2, 4, 6]
-    assert found[0].keys() == {"iteration", "evaluations", "eval/red/mean", "eval/red/std", "eval/red/missing"}
+    assert found[0].keys() == {"iteration", "evaluations", "backwards", "eval/red/mean", "eval/red/std", "eval/red/missing"}
 
 
 def test_the_last_iteration_is_evaluated_and_saved_whatever_the_rhythm(go, lines):

@@ -80,6 +80,7 @@ def test_without_a_clip_the_objective_is_ratio_times_advantage():
         {"adaptive": False},
         {"span": (0.3, 0.5)},
         {"shared": False, "stratified": False, "adaptive": False},
+        *({"loss": "v"}, {"loss": "epsilon"}, {"loss": "epsilon", "adaptive": False}),
     ],
     ids=str,
 )
@@ -117,7 +118,9 @@ def test_a_model_of_diffusion_is_measured_by_its_own_process(ref, toy):
 # Steps after the first
 
 
-@pytest.mark.parametrize("options", [{}, {"clip": 1e-2}, {"clip": 1e-2, "kl": 0.3}, {"kl": 5.0, "adaptive": False}], ids=str)
+@pytest.mark.parametrize(
+    "options", [{}, {"clip": 1e-2}, {"clip": 1e-2, "kl": 0.3}, {"kl": 5.0, "adaptive": False}, {"loss": "v"}], ids=str
+)
 def test_later_steps_follow_the_definition_of_the_objective(ref, policy, options):
     update = ref.start(policy, steps=2, **options)
     ref.steps(policy, update)
@@ -245,10 +248,26 @@ def test_flat_groups_cost_what_the_kl_term_needs(ref, policy):
     "wrong",
     [
         *({"pairs": 0}, {"clip": 0.0}, {"clip": 1.0}, {"kl": -0.1}, {"soft_clip": 0.0}, {"steps": 0}, {"epsilon": 0.1}),
-        *({"span": (0.5, 0.5)}, {"span": (0.9, 0.1)}, {"span": (0.0, 1.1)}),
+        *({"span": (0.5, 0.5)}, {"span": (0.9, 0.1)}, {"span": (0.0, 1.1)}, {"loss": "noise"}),
     ],
     ids=str,
 )
 def test_options_that_make_no_sense_are_refused(wrong):
     with pytest.raises(ValidationError):
         VGRPO(**wrong)
+
+
+@pytest.mark.parametrize(("top", "learnt"), [(1.0, [0, 1, 2, 3, 4, 5]), (0.67, [0, 2, 3, 4]), (0.34, [0, 4]), (0.01, [0, 4])])
+def test_top_learns_from_the_largest_advantages_of_each_group_alone(ref, policy, top, learnt):
+    given = ref.rollout([-2.0, 0.5, 1.5, 0.4, -0.9, 0.1])
+    update = ref.start(policy, given, top=top)
+    assert update.rows(0).tolist() == learnt
+    total, gradient, _ = ref.steps(policy, update)
+    expected = ref.objective(policy, given, VGRPO(), policy.module, rows=learnt) * len(learnt) / 6
+    ref.close(torch.tensor(total), expected)
+    ref.close(gradient, ref.gradient(policy, expected))
+
+
+def test_of_equal_advantages_top_takes_as_many_as_planned(ref, policy):
+    given = ref.rollout([1.0, 1.0, 1.0, -1.0, 1.0, -1.0])
+    assert ref.spent(policy, given, top=0.34)[1] == 2 * VGRPO(top=1 / 3).evaluations * 3

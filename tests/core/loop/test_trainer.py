@@ -30,9 +30,9 @@ def watched(trainer):
 def test_a_line_has_what_readers_of_metrics_look_for(trainer):
     line = trainer("reward.red.scale=0.5").train()
     assert line.keys() >= {
-        "iteration", "seconds", "evaluations", "reward/red/mean", "reward/red/std", "reward/red/missing", "reward/red/scaled",
-        "group/zero_std_fraction", "advantage/std", "advantage/max_abs", "advantage/missing", "ratio/mean", "ratio/min",
-        "ratio/max", "ratio/clip_fraction", "surrogate/mean", "surrogate/cv_in_group", "grad/norm", "grad/refused",
+        "iteration", "seconds", "evaluations", "backwards", "reward/red/mean", "reward/red/std", "reward/red/missing",
+        "reward/red/scaled", "group/zero_std_fraction", "advantage/std", "advantage/max_abs", "advantage/missing", "ratio/mean",
+        "ratio/min", "ratio/max", "ratio/clip_fraction", "surrogate/mean", "surrogate/cv_in_group", "grad/norm", "grad/refused",
     }  # fmt: skip
     assert "advantage/mean" not in line
     assert (line["iteration"], line["reward/red/missing"], line["group/zero_std_fraction"]) == (1, 0, 0)

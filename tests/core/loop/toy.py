@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
 from typing import Literal
 
 import torch
 from torch import nn
 
-from vgrpo_core import Backbone, Policy, Process, Prompt, Prompts, Reward, Sampler, Schedule
+from vgrpo_core import Backbone, Policy, Process, Prompt, Prompts, Reward, Sampler, Schedule, StochasticSampler, Trajectory
+from vgrpo_core.vgrpo import VGRPO
 
 
 class Net(nn.Module):
@@ -70,6 +72,54 @@ class ToySampler(Sampler):
         for t, after in zip(schedule.times[:-1], schedule.times[1:], strict=True):
             z = z + (after - t) * predict(z, t)
         return z
+
+
+class ToyWalk(StochasticSampler):
+    """Euler's method, with noise after each of the first steps; thrifty, it reuses an output in every second iteration."""
+
+    name = "walk"
+    noisy: int = 2
+    deviation: float = 0.5
+    thrifty: bool = False
+
+    @property
+    def noisy_steps(self):
+        return self.noisy
+
+    @property
+    def rollout_evaluations(self):
+        return self.steps - self.thrifty / 2
+
+    def sample(self, predict, noise, schedule):
+        return ToySampler(steps=self.steps).sample(predict, noise, schedule)
+
+    def explore(self, predict, noise, schedule, draw, iteration):
+        spans, z, before, after, means = list(pairwise(schedule.times)), noise, [], [], []
+        for step, (t, end) in enumerate(spans):
+            if not (self.thrifty and iteration % 2 == 0 and step == self.steps - 1):
+                output = predict(z, t)
+            mean = z + (end - t) * output
+            if step < self.noisy:
+                before, means, after = [*before, z], [*means, mean], [*after, mean + self.deviation * draw(step)]
+            z = after[step] if step < self.noisy else mean
+        kept = torch.tensor(spans[: self.noisy])
+
+        def transition(output, z, k):
+            return z + (kept[k, 1] - kept[k, 0]) * output
+
+        parts = (torch.stack(each, 1) for each in (before, after, means))
+        return Trajectory(z, *parts, torch.full((self.noisy,), self.deviation), kept, transition)
+
+
+class ToyBehind(VGRPO):
+    """V-GRPO whose images are drawn by a copy that follows slowly, and that keeps the weights it began with."""
+
+    name = "behind"
+    behaviour = "old"
+    decays: tuple[float, ...] = (0.5,)
+
+    def copies(self, iteration):
+        return {"old": self.decays[(iteration - 1) % len(self.decays)], "first": 1.0}
 
 
 class ToyPrompts(Prompts):

@@ -66,6 +66,14 @@ def recipe(folder, name, **changes):
     return path
 
 
+def behind(folder):
+    """Write the recipe with a sampler that draws noise on the way, and with rollouts drawn by a copy of the weights."""
+    path = folder / "behind.toml"
+    changed = RECIPE.replace(":ToySampler", ":ToyWalk").replace("[objective]", f'[objective]\nuse = "{TOY}:ToyBehind"')
+    path.write_text(changed)
+    return path
+
+
 class Ended(NamedTuple):
     """What a run on some ranks left."""
 
@@ -107,10 +115,16 @@ def launch(folder, count, runs):
 
 
 @pytest.fixture(scope="session")
-def alone(tmp_path_factory):
+def one(tmp_path_factory):
+    """Runs in one process."""
+    folder = tmp_path_factory.mktemp("one")
+    return launch(folder, 1, {"whole": recipe(folder, "whole"), "behind": behind(folder)})
+
+
+@pytest.fixture(scope="session")
+def alone(one):
     """The run in one process."""
-    folder = tmp_path_factory.mktemp("alone")
-    return launch(folder, 1, {"whole": recipe(folder, "whole")})["whole"]
+    return one["whole"]
 
 
 @pytest.fixture(scope="session")
@@ -128,6 +142,7 @@ def two(tmp_path_factory):
         "blind": folder / "blind.toml",
         "fail": folder / "fail.toml",
         "shard": shard,
+        "behind": behind(folder),
         "drift": plain,
     }
     return launch(folder, 2, runs)

@@ -58,7 +58,7 @@ def test_rewards_and_advantages_are_the_same_on_any_number_of_ranks(alone, sever
 
 def test_the_weights_are_the_same_on_any_number_of_ranks(alone, several):
     close(several.saved.weights, alone.saved.weights, rtol=0, atol=1e-5)
-    close(several.saved.average, alone.saved.average, rtol=0, atol=1e-5)
+    close(several.saved.copies, alone.saved.copies, rtol=0, atol=1e-5)
 
 
 def test_r101_the_main_rank_loads_models_before_the_others_so_that_it_alone_fetches_them(several):
@@ -66,8 +66,21 @@ def test_r101_the_main_rank_loads_models_before_the_others_so_that_it_alone_fetc
     assert others and all(start >= end for start, _ in others)
 
 
-def test_evaluations_are_counted_over_all_ranks(alone, several):
-    assert several.lines[-1]["evaluations"] == alone.lines[-1]["evaluations"]
+def test_evaluations_and_backwards_are_counted_over_all_ranks(alone, several):
+    for what in ("evaluations", "backwards"):
+        assert several.lines[-1][what] == alone.lines[-1][what] > 0
+
+
+def test_noise_on_the_way_and_copies_of_the_weights_are_the_same_on_any_number_of_ranks(one, two):
+    alone, pair = one["behind"], two["behind"]
+    assert pair.ends == ["done", "done"]
+    close(drawn(pair, "latents"), drawn(alone, "latents"), rtol=0, atol=1e-5)
+    assert {name.rpartition("/")[2] for name in pair.saved.copies} == {"old", "first", "average"}
+    close(pair.saved.copies, alone.saved.copies, rtol=0, atol=1e-5)
+    close(pair.saved.weights, alone.saved.weights, rtol=0, atol=1e-5)
+    main, other = (rank["copies"] for rank in pair.ranks)
+    assert main.keys() == pair.saved.copies.keys()
+    close(other, main, rtol=0, atol=0)
 
 
 def test_a_rank_whose_scores_are_all_missing_holds_nobody_up(two):
@@ -99,7 +112,7 @@ def test_a_run_stopped_on_two_ranks_goes_on_alone(alone, two, resumed):
 def test_sharded_weights_train_as_whole_ones_do(alone, two):
     assert two["shard"].ends == ["done", "done"]
     close(two["shard"].saved.weights, alone.saved.weights, rtol=0, atol=1e-5)
-    close(two["shard"].saved.average, alone.saved.average, rtol=0, atol=1e-5)
+    close(two["shard"].saved.copies, alone.saved.copies, rtol=0, atol=1e-5)
 
 
 def test_a_reward_that_fails_on_a_sharded_rank_ends_it_without_waiting_for_the_others(monkeypatch, tmp_path):

@@ -11,6 +11,7 @@ from typing import Literal
 import torch
 
 import vgrpo_core.rollout
+import vgrpo_core.run
 import vgrpo_recipe
 from vgrpo_core import Reward, pairs
 from vgrpo_core.offers import Offer
@@ -91,24 +92,27 @@ def end(name, recipe, folder, ranks):
 def main(folder, *runs):
     torch.set_num_threads(1)
     registry = Registry((Offer("objective", "vgrpo", VGRPO, "vgrpo", "0"),))
-    samples, drawn = [], []
+    samples, explored, drawn, trainers = [], [], [], []
     vgrpo_core.rollout.sample = kept(vgrpo_core.rollout.sample, samples)
+    vgrpo_core.rollout.explore = kept(vgrpo_core.rollout.explore, explored)
+    vgrpo_core.run.Trainer = kept(vgrpo_core.run.Trainer, trainers)
     pairs.draw = kept(pairs.draw, drawn)
     with Ranks.join() as ranks:
         for name, _, recipe in (each.partition("=") for each in runs):
-            samples.clear()
-            drawn.clear()
+            for each in (samples, explored, drawn):
+                each.clear()
             ranks.sharded = ranks.agreed = False
             loaded, made = [], vgrpo_recipe.load(recipe, (), registry)
             timed(type(made.backbone), loaded)
             if name == "drift":
                 drifting(ranks)
             ended = end(name, made, Path(folder) / name / "run", ranks)
-            latents = {
-                (part.purpose, *key): row for (_, _, part), rows in samples for key, row in zip(part.keys, rows, strict=True)
-            }
+            images = [*samples, *((asked, trajectory.latents) for asked, trajectory in explored)]
+            latents = {(part.purpose, *key): row for (_, _, part), rows in images for key, row in zip(part.keys, rows, strict=True)}
             pairs_made = [(key, noise) for (keys, *_), found in drawn for key, noise in zip(keys, found.noise, strict=True)]
             kept_of = {"end": ended, "latents": latents, "pairs": pairs_made, "loaded": loaded}
+            if name == "behind":
+                kept_of["copies"] = trainers[-1][1].copies.state()
             torch.save(kept_of, Path(folder) / name / f"rank-{ranks.rank}.pt")
 
 

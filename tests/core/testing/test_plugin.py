@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from pydantic import BaseModel, ConfigDict
 
-from vgrpo_core.testing import check_backbone, check_reward, check_sampler
+from vgrpo_core.testing import check_backbone, check_objective, check_reward, check_sampler
 
 
 def undocumented(base):
@@ -72,7 +72,7 @@ CLASSES = {
     nameless: "recipes can not use .*it has no `name`",
     reserved: "recipes can not use .*rename the option",
 }
-KINDS = {"Bright": check_reward, "Line": check_sampler, "Grey": check_backbone}
+KINDS = {"Bright": check_reward, "Line": check_sampler, "Grey": check_backbone, "Pull": check_objective}
 
 
 @pytest.mark.parametrize(("make", "sentence"), CLASSES.items(), ids=[make.__name__ for make in CLASSES])
