@@ -5,14 +5,17 @@ from __future__ import annotations
 import inspect
 import json
 import re
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 from pydantic.fields import FieldInfo
+from typer.main import get_command
 from typer.testing import CliRunner
 
 from vgrpo_cli.app import app
 from vgrpo_cli.showing import facts, type_name
+from vgrpo_compare import table as compared
 from vgrpo_core import hookspecs
 from vgrpo_core.hookspecs import HOOKS, KINDS
 from vgrpo_core.offers import Offer
@@ -48,10 +51,15 @@ def hooks() -> str:
 
 def commands() -> str:
     """Render what `--help` prints for the command and each of its parts."""
-    flat = ["", "run", "check", "score", "serve", "new", "plugins", "plugins show"]
-    parts = [*flat, "recipes", "recipes list", "recipes show", "recipes copy"]
-    pages = [(part, CliRunner().invoke(app, [*part.split(), "--help"], prog_name="vgrpo").output) for part in parts]
-    return "\n\n".join(f"```console\n$ {' '.join(['vgrpo', *part.split(), '--help'])}\n{page}```" for part, page in pages)
+    pages = [(path, CliRunner().invoke(app, [*path[1:], "--help"], prog_name="vgrpo").output) for path in _paths(get_command(app))]
+    return "\n\n".join(f"```console\n$ {' '.join([*path, '--help'])}\n{page}```" for path, page in pages)
+
+
+def _paths(command: Any, *above: str) -> Iterator[tuple[str, ...]]:
+    path = (*above, command.name if above else "vgrpo")
+    yield path
+    for inner in getattr(command, "commands", {}).values():
+        yield from _paths(inner, *path)
 
 
 def options() -> str:
@@ -135,6 +143,23 @@ def overhead() -> str:
     return "\n".join([f"| | {' | '.join(found)} |", f"| --- |{' --- |' * len(found)}", *rows, more])
 
 
+def benchmark() -> str:
+    """Render the comparison of objectives, and how much the surrogate varies."""
+    found = json.loads((DOCS / "figures" / "benchmark.json").read_text(encoding="utf-8"))
+    parts = [compared.about(found), compared.markdown(compared.scores(found)), "![Score against cost](figures/benchmark.svg)"]
+    parts += [part for name, rows in compared.tables(found) for part in (f"**{name}**", compared.markdown(rows))]
+    return "\n\n".join([*parts, *compared.notes(found), _variance()])
+
+
+def _variance() -> str:
+    found = json.loads((DOCS / "figures" / "variance.json").read_text(encoding="utf-8"))
+    rows = [
+        f"| {name} | {' | '.join('{mean:.3f} ± {deviation:.3f}'.format(**kinds[kind]) for kind in ('overall', 'in_group'))} |"
+        for name, kinds in found["variants"].items()
+    ]
+    return "\n".join(["### How much the surrogate varies", "", "| | overall | inside groups |", "| --- | --- | --- |", *rows])
+
+
 def assets() -> str:
     """Render what rewards read that no package brings, from what each of them says."""
     own = [offer for offer in Registry.discover().offers if (offer.distribution, offer.kind) == ("vgrpo", "reward")]
@@ -148,6 +173,7 @@ def _given(asset: dict[str, Any]) -> str:
 
 
 PARTS = {
+    "benchmark.md": ("figures", benchmark),
     "offline.md": ("assets", assets),
     "performance.md": ("overhead", overhead),
     "samplers.md": ("errors", samplers),

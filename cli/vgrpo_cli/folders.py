@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,7 +10,7 @@ from typing import Any
 
 from vgrpo_core import VgrpoError
 from vgrpo_core.recipe import Recipe
-from vgrpo_recipe.tables import dump
+from vgrpo_recipe.tables import dump, flat
 
 RUNS = Path("runs")
 FREE = re.compile(r"run\.iterations|checkpoint\..*|eval\..*")
@@ -90,27 +89,14 @@ def checkpoints(path: Path) -> list[Path]:
 
 def check_same(given: Recipe, kept: Recipe) -> None:
     """Refuse to resume with another recipe than the run was started with; the VgrpoError names what differs."""
-    here, there = dict(_flat(given.table)), dict(_flat(kept.table))
+    here, there = dict(flat(given.table)), dict(flat(kept.table))
     keys = [key for key in {**there, **here} if here.get(key) != there.get(key) and not FREE.fullmatch(key)]
     if keys:
-        lines = [f"{key} was {_shown(there.get(key))}, now {_shown(here.get(key))}" for key in keys]
+        lines = [f"{key} was {shown(there.get(key))}, now {shown(here.get(key))}" for key in keys]
         fix = "Resume with the values it was started with (run.iterations, checkpoint.* and eval.* may change), or start a new run."
         raise VgrpoError("\n  ".join([f"--resume: {kept.path.parent} was started with another recipe", *lines, fix]))
 
 
-def _flat(value: Any, at: str = "") -> Iterator[tuple[str, Any]]:
-    """Yield values with their keys as `--set` names them."""
-    pairs = value.items() if isinstance(value, dict) else enumerate(value) if _is_tables(value) else None
-    if pairs is None:
-        yield at, value
-        return
-    for key, inner in pairs:
-        yield from _flat(inner, f"{at}.{key}" if at else str(key))
-
-
-def _is_tables(value: Any) -> bool:
-    return isinstance(value, list) and any(isinstance(entry, dict) for entry in value)
-
-
-def _shown(value: Any) -> str:
+def shown(value: Any) -> str:
+    """Write a value of a recipe for people."""
     return "not set" if value is None else dump(value)

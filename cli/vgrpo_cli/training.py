@@ -225,4 +225,5 @@ def _next(job: Job, screen: Screen, summary: Mapping[str, Any]) -> str:
     except (OSError, ValueError) as error:
         screen(Warned(f"no before-after.png: {error}"))
     report = f" and {job.path / NAME}" if (job.path / NAME).is_file() else ""
-    return f"{job.path}: look at {look}{report}; the weights are in {job.path / 'model'}; go on with: {job.asked.again(job.path, 2 * done)}"
+    where = f"look at {look}{report}; the weights are in {job.path / 'model'}"
+    return f"{job.path}: {where}; go on with: {job.asked.again(job.path, 2 * done)}"

@@ -8,7 +8,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NamedTuple
 
-from vgrpo_cli.folders import _flat
 from vgrpo_core import RecipeError, VgrpoError
 from vgrpo_core.errors import nearest
 from vgrpo_core.recipe import Recipe
@@ -16,7 +15,7 @@ from vgrpo_recipe import load
 from vgrpo_recipe.choice import choose
 from vgrpo_recipe.plan import Plan
 from vgrpo_recipe.registry import Registry
-from vgrpo_recipe.tables import dump
+from vgrpo_recipe.tables import dump, flat
 
 LABEL = r"[A-Za-z_][\w+-]*"
 RESERVED = {
@@ -94,7 +93,7 @@ class Common:
 
     def _judge(self) -> list[Override]:
         table = self.base.table["eval"].get("sampler", self.base.table["sampler"])
-        return [Override(f"eval.sampler.{key}={dump(value)}", "the sampler of evaluation") for key, value in _flat(table)]
+        return [Override(f"eval.sampler.{key}={dump(value)}", "the sampler of evaluation") for key, value in flat(table)]
 
     def _companion(self, entry: Entry) -> list[Override]:
         try:

@@ -8,13 +8,14 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from vgrpo_cli.folders import _flat, _shown
+from vgrpo_cli.folders import shown
 from vgrpo_core import VgrpoError
 from vgrpo_core.events import Metrics
 from vgrpo_core.recipe import Recipe, RewardEntry
 from vgrpo_recipe import load
 from vgrpo_recipe.plan import Plan
 from vgrpo_recipe.registry import Registry
+from vgrpo_recipe.tables import flat
 
 from .budget import Budget, Count, cost, per_iteration
 from .entries import Common, Entry, Override
@@ -93,10 +94,10 @@ def check_same(given: Recipe, folder: Path, registry: Registry) -> None:
     kept = folder / "recipe.toml"
     if not kept.is_file() or kept.read_text(encoding="utf-8") == given.to_toml():
         return
-    here, there = dict(_flat(given.table)), dict(_flat(load(kept, registry=registry).table))
+    here, there = dict(flat(given.table)), dict(flat(load(kept, registry=registry).table))
     keys = [key for key in {**there, **here} if here.get(key) != there.get(key) and not key.startswith("checkpoint.")]
     if keys:
-        lines = [f"{key} was {_shown(there.get(key))}, now {_shown(here.get(key))}" for key in keys]
+        lines = [f"{key} was {shown(there.get(key))}, now {shown(here.get(key))}" for key in keys]
         raise VgrpoError(
             "\n  ".join([f"{folder} holds a run of another recipe", *lines, "Name another --out, or remove that folder."])
         )

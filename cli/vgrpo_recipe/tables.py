@@ -147,6 +147,17 @@ def _split(name: str) -> list[str]:
     return [part.strip(" \"'") for part in name.split(".")]
 
 
+def flat(value: Any, at: str = "") -> Iterator[tuple[str, Any]]:
+    """Yield the values inside tables and lists of tables, with their keys as `--set` names them."""
+    tables = isinstance(value, list) and any(isinstance(entry, dict) for entry in value)
+    pairs = value.items() if isinstance(value, dict) else enumerate(value) if tables else None
+    if pairs is None:
+        yield at, value
+        return
+    for key, inner in pairs:
+        yield from flat(inner, f"{at}.{key}" if at else str(key))
+
+
 def dump(value: Any) -> str:
     """Write one value for people, on one line, as TOML would but for tables."""
     return json.dumps(value, ensure_ascii=False, default=str)

@@ -14,6 +14,7 @@ from typing import Any, Self
 from vgrpo_cli.alerts import Alerts
 from vgrpo_core import VgrpoError
 from vgrpo_core.events import Metrics
+from vgrpo_recipe.tables import dump, flat
 
 
 @dataclass(frozen=True)
@@ -143,18 +144,7 @@ def named(runs: Sequence[Run]) -> list[str]:
 
 def differences(runs: Sequence[Run]) -> dict[str, list[str | None]]:
     """Return the keys in which the recipes differ, as `--set` names them, with each run's value; None where it has none."""
-    tables = [dict(_flat(run.table)) for run in runs]
+    tables = [{key: dump(value) for key, value in flat(run.table)} for run in runs]
     keys = dict.fromkeys(key for table in tables for key in table if key != "run.name")
     rows = {key: [table.get(key) for table in tables] for key in keys}
     return {key: values for key, values in rows.items() if len(set(values)) > 1}
-
-
-def _flat(value: Any, at: str = "") -> Iterator[tuple[str, str]]:
-    """Yield the values inside tables and lists of tables, written as JSON."""
-    tables = isinstance(value, list) and any(isinstance(entry, dict) for entry in value)
-    pairs = value.items() if isinstance(value, dict) else enumerate(value) if tables else None
-    if pairs is None:
-        yield at, json.dumps(value, ensure_ascii=False)
-        return
-    for key, inner in pairs:
-        yield from _flat(inner, f"{at}.{key}" if at else str(key))
