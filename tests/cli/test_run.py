@@ -48,7 +48,8 @@ def test_the_lines_show_the_numbers_of_metrics_and_the_gain_since_the_start(vgrp
 def test_pictures_are_saved_at_each_evaluation_and_at_the_end(vgrpo, folder):
     vgrpo("run", "toy.toml")
     run = folder / "runs" / "toy"
-    assert sorted(path.name for path in (run / "samples").iterdir()) == ["000000.png", "000002.png", "000004.png"]
+    expected = [f"00000{iteration}.{kind}" for iteration in (0, 2, 4) for kind in ("json", "png")]
+    assert sorted(path.name for path in (run / "samples").iterdir()) == expected
     with Image.open(run / "before-after.png") as picture:
         assert picture.format == "PNG"
 
