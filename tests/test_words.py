@@ -91,7 +91,7 @@ def test_the_embedded_model_trains_on_two_ranks_sharded_or_not_as_on_one(tmp_pat
         assert done.returncode == 0
     one, *others = (checkpoint.load(tmp_path / name / "checkpoints" / "000002") for name in launches)
     for other in others:
-        for part in ("weights", "average"):
+        for part in ("weights", "copies"):
             expected, found = getattr(one, part), getattr(other, part)
             assert expected.keys() == found.keys()
             assert max((expected[key] - found[key]).abs().max().item() for key in expected) < 5e-5

@@ -179,9 +179,9 @@ def _shown(job: Job, interrupts: Interrupts, screen: Screen, ranks: Ranks) -> in
             interrupts.say = screen.interrupted if ranks.main else interrupts.say
         if isinstance(event, Evaluated) and ranks.main:
             pictures.save(event, job.path)
-        screen(event)
         if ranks.main:
             report(event)
+        screen(event)  # last: from here on an iteration is told as done, and a signal stops after it
 
     try:
         with screen:

@@ -20,13 +20,13 @@ SLOW = ("--set", "reward.light.delay=0.1", "--set", "run.iterations=50", "--set"
 
 @pytest.fixture
 def torchrun(folder):
-    """Start the toy's recipe on two ranks and wait for its second iteration; kill what is left."""
+    """Start the toy's recipe on two ranks and wait for its first checkpoint; kill what is left."""
     out = (folder / "out.txt").open("w+")
     words = ["--nproc_per_node", "2", "--standalone", "-m", "vgrpo_cli", "run", "toy.toml", *SLOW]
     command = [sys.executable, "-m", "torch.distributed.run", *words]
     with subprocess.Popen(command, cwd=folder, stdout=out, stderr=subprocess.PIPE, text=True, start_new_session=True) as process:
         end = time.monotonic() + 120
-        while "iteration 2/50" not in (folder / "out.txt").read_text() and time.monotonic() < end:
+        while not (folder / "runs/toy/checkpoints/000002/state.json").is_file() and time.monotonic() < end:
             time.sleep(0.1)
         yield process
         if process.poll() is None:

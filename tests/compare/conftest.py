@@ -149,13 +149,17 @@ def call(*args: str) -> Result:
     return Result(int(ended.value.code or 0), out.getvalue(), err.getvalue())
 
 
-@pytest.fixture(scope="session", autouse=True)
-def registry():
+@pytest.fixture(scope="session")
+def discovered():
     """Look for plugins once: there are many recipes to read."""
-    found = Registry.discover()
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(Registry, "discover", classmethod(lambda cls: found))
-        yield found
+    return Registry.discover()
+
+
+@pytest.fixture(autouse=True)
+def registry(discovered, monkeypatch):
+    """What is found without looking again."""
+    monkeypatch.setattr(Registry, "discover", classmethod(lambda cls: discovered))
+    return discovered
 
 
 @pytest.fixture(autouse=True)
