@@ -38,6 +38,10 @@ class Draws:
         part = slice(rows.start, rows.stop)
         return replace(self, prompts=self.prompts[part], keys=self.keys[part])
 
+    def split(self, rows: int) -> Iterator[Draws]:
+        """Yield micro-batches of at most `rows` rows."""
+        return (self.of(range(start, start + rows)) for start in range(0, len(self), rows))
+
 
 @dataclass(frozen=True)
 class Rollout:
@@ -132,7 +136,7 @@ def collect(policy: Policy, sampler: Sampler, judges: Sequence[Judge], rows: Dra
     """
     latents, steps, images, scores = list[Tensor](), list[Trajectory](), list[Tensor](), list[Future[list[Scores]]]()
     with ThreadPoolExecutor(1) as judging:
-        for part in (rows.of(range(start, start + micro)) for start in range(0, len(rows), micro)):
+        for part in rows.split(micro):
             if isinstance(sampler, StochasticSampler) and rows.purpose == "noise":
                 steps.append(explore(policy, sampler, part))
             latents.append(steps[-1].latents if steps else sample(policy, sampler, part))

@@ -62,15 +62,15 @@ def save(
     Scores and evidence are by label and in the order of the prompts; `size` is width and height of the images as they were
     drawn, which boxes refer to. NaN is missing. Evidence that JSON can't hold is a ValueError or TypeError, and nothing is written.
     """
+    from vgrpo_core.checkpoint import write_text
+
     known = {label: [value if math.isfinite(value) else None for value in values] for label, values in scores.items()}
     told = {label: [dict(table) for table in tables] for label, tables in evidence.items() if any(tables)}
     content = {"prompts": list(prompts), "size": list(size), "scores": known, "evidence": told}
     text = json.dumps(content, allow_nan=False, ensure_ascii=False)
     path = _path(folder, iteration)
     path.parent.mkdir(exist_ok=True)
-    partial = path.with_suffix(".partial")
-    partial.write_text(text, encoding="utf-8")
-    partial.replace(path)
+    write_text(path, text)
     return path
 
 

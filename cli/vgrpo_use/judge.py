@@ -53,8 +53,7 @@ class Bench:
         return [f"{judge.source} left a gap: {failure}" for judge in self.judges for failure in judge.failures]
 
     def _drawn(self, policy: Policy) -> Iterator[Samples]:
-        micro = self.recipe.batch.micro
-        for part in (self.rows.of(range(start, start + micro)) for start in range(0, len(self.rows), micro)):
+        for part in self.rows.split(self.recipe.batch.micro):
             with policy.evaluating(), torch.no_grad():
                 drawn = Samples(part.prompts, policy.decode(sample(policy, self.recipe.eval.sampler, part)))
             yield drawn

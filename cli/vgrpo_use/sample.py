@@ -113,11 +113,11 @@ def images(job: Job) -> Iterator[Tensor]:
 
     from vgrpo_core.rollout import sample as finished
 
-    model, rows, micro = Model(job.weights.recipe, pick_device(job.weights.recipe)), job.draws(), job.weights.recipe.batch.micro
+    model, micro = Model(job.weights.recipe, pick_device(job.weights.recipe)), job.weights.recipe.batch.micro
     model.take(job.weights)
-    for start in range(0, len(rows), micro):
+    for part in job.draws().split(micro):
         with model.policy.evaluating(), torch.no_grad():
-            latents = finished(model.policy, job.sampler, rows.of(range(start, start + micro)))
+            latents = finished(model.policy, job.sampler, part)
             drawn = model.policy.decode(latents).cpu()
         yield from drawn
 
