@@ -6,18 +6,21 @@ import json
 import os
 import shutil
 import warnings
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
 from torch import Tensor
 from torch.distributed.checkpoint import state_dict_loader, state_dict_saver
 from torch.distributed.checkpoint.hf_storage import HuggingFaceStorageReader, HuggingFaceStorageWriter
 
+from .copies import AVERAGE
 from .errors import RunError
 from .ranks import Ranks
+
+if TYPE_CHECKING:
+    from .policy import Policy
 
 FORMAT = 3
 PARTS = ("weights", "optimizer", "copies")
@@ -57,7 +60,7 @@ def save(root: Path, checkpoint: Checkpoint, *, keep: int, ranks: Ranks | None =
     ranks.wait()
     tensors = {f"{part}/{name}": tensor.contiguous() for part in PARTS for name, tensor in getattr(checkpoint, part).items()}
     writer = HuggingFaceStorageWriter(str(partial), save_distributed=True)
-    with _quiet():
+    with warnings.catch_warnings(action="ignore", category=UserWarning):  # torch.distributed is disabled: so it is in most runs
         state_dict_saver.save(tensors, storage_writer=writer)
     if ranks.main:
         shapes = {key: list(tensor.shape) for key, tensor in tensors.items()}
@@ -89,12 +92,16 @@ def load(path: Path, parameters: Mapping[str, Tensor] | None = None) -> Checkpoi
         raise RunError(f"{path}: {why}; remove it to use an older one") from error
 
 
-@contextmanager
-def _quiet() -> Iterator[None]:
-    """Keep the libraries from warning of a single process, which is what most runs are."""
-    with warnings.catch_warnings():
-        warnings.filterwarnings("ignore", "torch.distributed is disabled")
-        yield
+def begin(policy: Policy, path: Path) -> None:
+    """Give a policy what a run evaluates and exports: the weights of a checkpoint, or of the newest one in a folder or a run.
+
+    Raises RunError where there is none or where its weights are those of another model.
+    """
+    found = load([path, *complete(path), *complete(path / "checkpoints")][-1], policy.trainable())
+    try:
+        policy.restore({name: found.copies.get(f"{name}/{AVERAGE}", value) for name, value in found.weights.items()})
+    except ValueError as error:
+        raise RunError(f"{path}: {error}") from error
 
 
 def _part(tensors: Mapping[str, Tensor], part: str) -> dict[str, Tensor]:
@@ -106,7 +113,7 @@ def _read(path: Path, shapes: Mapping[str, Any], parameters: Mapping[str, Tensor
     tensors = {key: _room(key, found, parameters) for key, found in reader.read_metadata().state_dict_metadata.items()}
     if torn := [key for key, shape in shapes.items() if key not in tensors or list(tensors[key].shape) != shape]:
         raise ValueError(f"of {len(torn)} of its tensors some part is gone, such as {torn[0]}")
-    with _quiet():
+    with warnings.catch_warnings(action="ignore", category=UserWarning):
         state_dict_loader.load(tensors, storage_reader=reader)
     return tensors
 

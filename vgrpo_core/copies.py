@@ -8,6 +8,8 @@ from contextlib import contextmanager
 import torch
 from torch import Tensor, nn
 
+AVERAGE = "average"  # the copy of the weights that is evaluated and exported
+
 
 class Copies:
     """Hold copies of some parameters by name; a copy begins as what the parameters are when it is added."""

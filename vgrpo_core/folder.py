@@ -69,9 +69,9 @@ class Folder:
         """
         lines = self.lines()
         held_out = [evaluated(line) for line in lines if evaluated(line)]
-        best = {label: _best([scores.get(label) for scores in held_out], weights.get(label, 1.0)) for label in held_out[0]}
+        tops = {label: best([scores.get(label) for scores in held_out], weights.get(label, 1.0)) for label in held_out[0]}
         last = {key: lines[-1][key] for key in ("seconds", "evaluations")}
-        summary = {"start": held_out[0], "final": held_out[-1], "best": best, "iterations": lines[-1]["iteration"], **last}
+        summary = {"start": held_out[0], "final": held_out[-1], "best": tops, "iterations": lines[-1]["iteration"], **last}
         checkpoint.write_json(self.path / "summary.json", summary)
         return summary
 
@@ -82,6 +82,7 @@ def evaluated(line: Metrics) -> dict[str, float | None]:
     return {key.removeprefix("eval/").removesuffix("/mean"): value for key, value in means.items()}
 
 
-def _best(values: Sequence[float | None], weight: float) -> float | None:
+def best(values: Sequence[float | None], weight: float) -> float | None:
+    """Return the highest of the values that are known, or the lowest where the weight is negative."""
     known = [value for value in values if value is not None]
     return (min if weight < 0 else max)(known, default=None)

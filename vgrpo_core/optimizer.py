@@ -10,15 +10,14 @@ import torch
 from torch import Tensor, nn
 from torch.distributed.tensor import DTensor
 
-from .copies import Copies
-from .errors import PluginError, RunError
+from .copies import AVERAGE, Copies
+from .errors import RunError
 from .events import Metrics
 
 if TYPE_CHECKING:
     from .recipe import Recipe
 
 REFUSED_LIMIT = 3  # non-finite gradients in a row before the run stops
-AVERAGE = "average"  # the copy of the weights that is evaluated and exported
 FLOOR = 0.1  # the share of the learning rate that a decay ends at
 
 Decay = Literal["none", "linear", "cosine"]
@@ -78,8 +77,6 @@ def _adamw(bits: int) -> Any:
     """Return the class of optimizer for moments of 32 or 8 bits."""
     if bits == 32:
         return lambda parameters, **options: torch.optim.AdamW(parameters, fused=True, **options)
-    try:
-        from bitsandbytes.optim.adamw import AdamW8bit
-    except ImportError as error:
-        raise PluginError("optimizer.bits = 8 needs bitsandbytes", str(error), 'Run: pip install "vgrpo[8bit]"') from error
+    from bitsandbytes.optim.adamw import AdamW8bit
+
     return AdamW8bit

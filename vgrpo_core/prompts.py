@@ -19,10 +19,6 @@ class Pool:
         self.drawn = [0] * len(sets)
         self.turns: list[tuple[int, int]] = []
 
-    def __len__(self) -> int:
-        """Count the prompts."""
-        return sum(map(len, self.sets))
-
     def draw(self, run: int, iteration: int, count: int) -> list[Prompt]:
         """Return the `count` prompts of an iteration (from 1): a pure function of its arguments."""
         while len(self.turns) < iteration * count:

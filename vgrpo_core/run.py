@@ -10,10 +10,10 @@ from typing import Any
 import torch
 
 from . import checkpoint
+from .copies import AVERAGE
 from .errors import RankError, RunError
 from .events import Iterated, Listener, Metrics, Saved, Started
-from .folder import Folder
-from .optimizer import AVERAGE
+from .folder import Folder, best, evaluated
 from .ranks import Ranks
 from .recipe import Recipe, moments
 from .trainer import Trainer
@@ -108,13 +108,12 @@ def _record(trainer: Trainer, folder: Folder) -> None:
 
 def _keep_best(trainer: Trainer, folder: Folder, line: Metrics) -> None:
     """Save where the reward that chooses the best checkpoint has never judged held-out images better."""
-    key, ranks = f"eval/{trainer.recipe.checkpoint.best}/mean", trainer.ranks
-    lowers = any(e.label == trainer.recipe.checkpoint.best and e.weight_at(0) * e.scale < 0 for e in trainer.recipe.rewards)
-    before = [value for each in folder.lines() if (value := each.get(key)) is not None]
-    value = line.get(key)
-    best = value is not None and all(value < other if lowers else value > other for other in before)
-    if ranks.told(best):
-        checkpoint.save(folder.path / "best", trainer.state(), keep=1, ranks=ranks)
+    label = trainer.recipe.checkpoint.best
+    weight = next((e.weight_at(trainer.done) * e.scale for e in trainer.recipe.rewards if e.label == label), 1.0)
+    *before, value = [evaluated(each).get(label or "") for each in (*folder.lines(), line)]
+    new = value is not None and value not in before and value == best([*before, value], weight)
+    if trainer.ranks.told(new):
+        checkpoint.save(folder.path / "best", trainer.state(), keep=1, ranks=trainer.ranks)
 
 
 def _save(trainer: Trainer, folder: Folder) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field
@@ -33,6 +34,7 @@ class Run(Table):
     iterations: int = Field(ge=1, description="how often to draw images and learn from them")
     seed: int = Field(default=0, ge=0, lt=2**63, description="what all random numbers of training follow from")
     device: str = Field(default="auto", pattern=r"^[a-z]+(:\d+)?$", description="`auto`, `cpu`, `cuda`, `cuda:1`, `mps`, ...")
+    init: Annotated[Path, AfterValidator(Path.absolute)] | None = Field(default=None, description="run or checkpoint to begin with")
     shard: bool = Field(default=False, description="split weights, gradients and moments over the ranks, for full fine-tuning")
 
 

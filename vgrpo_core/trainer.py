@@ -11,12 +11,12 @@ from torch import Tensor
 
 from . import metrics
 from .advantages import Advantages, combine
-from .checkpoint import Checkpoint
-from .copies import Copies
+from .checkpoint import Checkpoint, begin
+from .copies import AVERAGE, Copies
 from .errors import RunError
 from .events import Evaluated, Listener, Metrics, Warned
 from .keys import seed
-from .optimizer import AVERAGE, Optimizer
+from .optimizer import Optimizer
 from .plugin import Prompt, Sampler, Update
 from .prompts import Pool, load_prompts
 from .ranks import Ranks
@@ -41,6 +41,8 @@ class Trainer:
             self.policy = recipe.backbone.load(device)
         if recipe.run.shard:
             self.ranks.shard(self.policy.module)
+        if recipe.run.init:
+            begin(self.policy, recipe.run.init)
         self.copies = Copies(self.policy.trainable())
         for copy in recipe.objective.copies(0):
             self.copies.add(copy)

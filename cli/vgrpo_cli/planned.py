@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from math import isfinite
+from pathlib import Path
 
 from vgrpo_core.recipe import PromptSet, RewardEntry
-from vgrpo_recipe.plan import Plan
+from vgrpo_recipe.plan import Plan, begun
 
 
 def lines(plan: Plan) -> list[str]:
@@ -21,12 +22,17 @@ def _loads(plan: Plan) -> list[str]:
     return [
         f"backbone {recipe.backbone.describe()} ({kinds[type(recipe.backbone)].source})",
         *recipe.backbone.notes(),
+        *_begins(recipe.run.init),
         f"sampler {recipe.sampler.name} ({kinds[type(recipe.sampler)].source})",
         *(f"prompts {each.plugin.name} ({kinds[type(each.plugin)].source}){_share(each, total)}" for each in recipe.prompts),
         f"objective {recipe.objective.name} ({kinds[type(recipe.objective)].source})",
         *(f"reward {_named(entry)}, weight {weight(entry)}{_where(entry)}" for entry in recipe.rewards),
         *(f"monitor {_named(entry)}" for entry in recipe.eval.rewards),
     ]
+
+
+def _begins(init: Path | None) -> list[str]:
+    return [f"weights of {init}{'' if begun(init) else ', which is not there yet'}"] if init else []
 
 
 def _iteration(plan: Plan) -> list[str]:

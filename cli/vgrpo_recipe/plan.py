@@ -3,10 +3,17 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from importlib.util import find_spec
+from pathlib import Path
 
 from vgrpo_core import RecipeError
 from vgrpo_core.prompts import load_prompts
 from vgrpo_core.recipe import Recipe, moments
+
+
+def begun(path: Path) -> bool:
+    """Tell whether a run can begin with `path`: a checkpoint, a folder of some, or a run that has one."""
+    return any(next(path.glob(f"{inside}state.json"), None) for inside in ("", "[0-9]*/", "checkpoints/[0-9]*/"))
 
 
 @dataclass(frozen=True)
@@ -28,10 +35,19 @@ class Plan:
         if ranks > plan.images:
             what = f"[batch] {plan.images} images an iteration are too few for {ranks} ranks; start {plan.images} at most"
             raise RecipeError([f"{recipe.path}: {what}"])
+        if recipe.optimizer.bits == 8 and find_spec("bitsandbytes") is None:
+            raise RecipeError([f'{recipe.path}: optimizer.bits = 8 needs bitsandbytes; run: pip install "vgrpo[8bit]"'])
         if recipe.run.shard and (torn := [f"{table} {images}" for table, images in drawn.items() if images % ranks]):
             what = f"with run.shard all of {ranks} ranks have to draw equally many images; found {' and '.join(torn)} images"
             raise RecipeError([f"{recipe.path}: {what}"])
         return plan
+
+    def ready(self) -> None:
+        """See that what the run begins with is there; a RecipeError says what it may be."""
+        init = self.recipe.run.init
+        if init and not begun(init):
+            what = f"run.init is {init}, and no run with a checkpoint is there"
+            raise RecipeError([f"{self.recipe.path}: {what}; name a run's folder, its best/, or one of its checkpoints"])
 
     @property
     def images(self) -> int:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -16,7 +16,8 @@ from vgrpo_recipe import load
 
 if TYPE_CHECKING:
     import torch
-    from torch import Tensor
+
+    from vgrpo_core import Policy
 
 BASE, BEST, LAST = "base", "best", "last"
 KEPT = "recipe.toml"
@@ -99,33 +100,33 @@ class Model:
 
         from vgrpo_core.keys import seed
 
-        self.made_by = recipe.backbone, recipe.run.seed
+        self.made_by = recipe.backbone, recipe.run.seed, recipe.run.init
         torch.manual_seed(seed(recipe.run.seed, "start-up"))
         self.policy = recipe.backbone.load(device)
+        if recipe.run.init:
+            begin(self.policy, recipe.run.init)
         self.base = {name: value.to("cpu", copy=True) for name, value in self.policy.state().items()}
 
     def fits(self, recipe: Recipe) -> bool:
         """Tell whether another recipe's model is this one."""
-        return self.made_by == (recipe.backbone, recipe.run.seed)
+        return self.made_by == (recipe.backbone, recipe.run.seed, recipe.run.init)
 
     def take(self, weights: Weights) -> None:
         """Put weights in place, averaged where the run evaluates their average; those of another model are a VgrpoError."""
-        try:
-            self.policy.restore(self.base if weights.checkpoint is None else evaluated(weights.checkpoint))
-        except ValueError as error:
-            raise VgrpoError(f"{weights.checkpoint}: {error}") from error
+        if weights.checkpoint is None:
+            self.policy.restore(self.base)
+        else:
+            begin(self.policy, weights.checkpoint)
 
 
-def evaluated(path: Path) -> Mapping[str, Tensor]:
-    """Read from a checkpoint the weights that a run evaluates and exports; one that can't be read is a VgrpoError."""
+def begin(policy: Policy, path: Path) -> None:
+    """Give a policy what a run evaluates and exports; what can't be read or does not fit is a VgrpoError."""
     from vgrpo_core import checkpoint
-    from vgrpo_core.optimizer import AVERAGE
 
     try:
-        found = checkpoint.load(path)
+        checkpoint.begin(policy, path)
     except VgrpoError as error:
         raise VgrpoError(str(error)) from error  # exit code 2: no run has failed
-    return {name: found.copies.get(f"{name}/{AVERAGE}", value) for name, value in found.weights.items()}
 
 
 def on_device(device: str | None) -> list[str]:

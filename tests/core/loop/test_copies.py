@@ -12,8 +12,7 @@ from hypothesis import strategies as st
 from torch import nn
 
 from vgrpo_core import RunError, checkpoint
-from vgrpo_core.copies import Copies
-from vgrpo_core.optimizer import AVERAGE
+from vgrpo_core.copies import AVERAGE, Copies
 from vgrpo_core.run import Stopped
 
 BEHIND = f"objective.use='{Path(__file__).with_name('toy.py')}:ToyBehind'"

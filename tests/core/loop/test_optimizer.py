@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import math
-import sys
 
 import pytest
 import torch
@@ -9,9 +8,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import nn
 
-from vgrpo_core import PluginError, RunError
-from vgrpo_core.copies import Copies
-from vgrpo_core.optimizer import AVERAGE, Optimizer, rate
+from vgrpo_core import RunError
+from vgrpo_core.copies import AVERAGE, Copies
+from vgrpo_core.optimizer import Optimizer, rate
 
 
 @pytest.fixture
@@ -192,9 +191,3 @@ def test_moments_of_8_bits_step_as_bitsandbytes_does_and_go_back_bit_equal(recip
         push(optimizer, -2.0, 0.1)
         optimizer.step(4)
     assert all(a.equal(b) for a, b in zip(first.parameters, second.parameters, strict=True))
-
-
-def test_moments_of_8_bits_without_bitsandbytes_say_what_to_install(make, monkeypatch):
-    monkeypatch.setitem(sys.modules, "bitsandbytes.optim.adamw", None)
-    with pytest.raises(PluginError, match=r"pip install \"vgrpo\[8bit\]\""):
-        make("optimizer.bits=8")
