@@ -67,6 +67,10 @@ class Rollout:
         """Return the rows that this rank has drawn."""
         return self.ranks.share(len(self.prompts))
 
+    def part(self, step: int, parts: int) -> Tensor:
+        """Tell the rows of the groups that a gradient step learns from, which is one part of `parts`: bool [B]."""
+        return torch.arange(len(self.prompts)) // self.group % parts == step % parts
+
     def rounds(self, rows: Tensor, size: int) -> Iterator[tuple[Tensor, bool]]:
         """Yield this rank's part of `rows` in micro-batches; False marks one that only keeps sharded ranks in step."""
         return self.ranks.rounds(rows, self.own, size)

@@ -62,6 +62,7 @@ class SurrogateUpdate:
         sizes = self.advantages.abs().view(-1, rollout.group)
         largest = sizes.topk(max(1, round(options.top * rollout.group))).indices
         self.learnt = rollout.valid & torch.zeros_like(sizes, dtype=torch.bool).scatter(1, largest, True).flatten()
+        self.parts = options.steps if options.split else 1
         self.times = policy.axis()
         self.statistics: Sequence[str] = ("ratio", "surrogate", *(["ratio/clip_fraction"] if options.clip is not None else []))
         self.old: dict[int, Measured] = {}
@@ -72,7 +73,7 @@ class SurrogateUpdate:
     def rows(self, step: int) -> Tensor:
         """Return the rows of all ranks that `step` uses: valid, with a gradient, of its part of the groups where split."""
         use = self.learnt & ((self.advantages != 0) | bool(self.options.kl and step))
-        return (use & self._part(step)).nonzero().flatten()
+        return (use & self.rollout.part(step, self.parts)).nonzero().flatten()
 
     def loss(self, rows: Tensor, step: int) -> tuple[Tensor, dict[str, Tensor]]:
         """Return what `rows` add to the mean loss of `step`, and ratio and surrogate of each row."""
@@ -83,7 +84,7 @@ class SurrogateUpdate:
         loss = -clipped(ratio, advantages, self.options.clip)
         if self.options.kl and step:
             loss = loss + self.options.kl * (new.data - old.data).square().flatten(1).mean(1)
-        count = int((self.rollout.valid & self._part(step)).sum())
+        count = int((self.rollout.valid & self.rollout.part(step, self.parts)).sum())
         beyond = (ratio - 1).abs() > (self.options.clip or torch.inf)
         found = (ratio.detach(), new.surrogate.detach(), beyond.float())
         return loss.sum() / count, dict(zip(self.statistics, found, strict=False))
@@ -114,7 +115,7 @@ class SurrogateUpdate:
     def _early(self) -> Tensor:
         """Return the rows whose old surrogate step 0 won't measure: it has to be measured before the weights move."""
         first = self.rows(0)
-        later = [self.rows(step) for step in range(1, self.options.steps if self.options.split else min(2, self.options.steps))]
+        later = [self.rows(step) for step in range(1, max(self.parts, min(2, self.options.steps)))]
         return torch.cat([first[:0], *(rows[~torch.isin(rows, first)] for rows in later)])
 
     def _old(self, rows: Tensor, step: int, new: Measured) -> Measured:
@@ -129,7 +130,3 @@ class SurrogateUpdate:
         data = measured.data.detach() if self.options.kl else measured.data.detach()[:, :0]
         for index, row in enumerate(rows.tolist()):
             self.old[row] = Measured(measured.surrogate[index].detach(), data[index])
-
-    def _part(self, step: int) -> Tensor:
-        groups = torch.arange(len(self.rollout.prompts)) // self.rollout.group
-        return groups % self.options.steps == step if self.options.split else torch.ones_like(groups, dtype=torch.bool)

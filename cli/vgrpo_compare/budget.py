@@ -39,7 +39,8 @@ def _gradients(plan: Plan) -> float:
     """Count the rows with a gradient per image; an objective that counts them itself has the attribute `backwards`."""
     objective = plan.recipe.objective
     steps = 1 if getattr(objective, "split", False) else objective.steps
-    return float(getattr(objective, "backwards", objective.rows_per_sample * steps))
+    learnt = getattr(objective, "top", 1.0) * objective.rows_per_sample * steps
+    return float(getattr(objective, "backwards", learnt))
 
 
 def cost(line: Mapping[str, float | None], count: Count) -> float:

@@ -29,6 +29,7 @@ class FlowGRPO(Objective):
     clip: float | None = Field(default=1e-4, gt=0, lt=1, description="bound of each step's ratio; for more than one gradient step")
     advantage_clip: float = Field(default=5.0, gt=0, description="bound of the advantages")
     kl: float = Field(default=0.0, ge=0, description="weight of the KL term to the weights at the start")
+    split: bool = Field(default=False, description="give each step its own part of the groups, not all of them")
 
     @property
     def noisy_steps(self) -> int:
@@ -41,8 +42,8 @@ class FlowGRPO(Objective):
 
     @property
     def evaluations(self) -> float:
-        """Count `learn` in each gradient step, and as many of the reference where there is a KL term."""
-        return self.learn * self.steps * (2 if self.kl else 1)
+        """Count `learn` in each gradient step that uses a sample, and as many of the reference where there is a KL term."""
+        return self.learn * (1 if self.split else self.steps) * (2 if self.kl else 1)
 
     @property
     def rows_per_sample(self) -> int:

@@ -44,6 +44,7 @@ class TrajectoryUpdate:
 
     def __init__(self, options: FlowGRPO, policy: Policy, rollout: Rollout) -> None:
         self.options, self.policy, self.rollout = options, policy, rollout
+        self.parts = options.steps if options.split else 1
         self.trajectory = _trajectory(options, rollout)
         self.chosen = _choice(rollout, len(self.trajectory.std), options.learn)
         self.std, times = self.trajectory.std[self.chosen], self.trajectory.times[self.chosen]
@@ -56,8 +57,9 @@ class TrajectoryUpdate:
         )
 
     def rows(self, step: int) -> Tensor:
-        """Return the valid rows of all ranks that have an advantage; all valid ones where there is a KL term."""
-        return (self.rollout.valid & ((self.advantages != 0) | bool(self.options.kl))).nonzero().flatten()
+        """Return the rows of all ranks that `step` uses: valid, with an advantage or a KL term, of its part where split."""
+        use = self.rollout.valid & ((self.advantages != 0) | bool(self.options.kl))
+        return (use & self.rollout.part(step, self.parts)).nonzero().flatten()
 
     def loss(self, rows: Tensor, step: int) -> tuple[Tensor, dict[str, Tensor]]:
         """Return what `rows` add to the mean loss, and their statistics, each a mean over steps."""
@@ -72,7 +74,8 @@ class TrajectoryUpdate:
         if reference is not None:
             found["kl"] = divergence(mean, reference, self.rate)
             loss = loss + options.kl * found["kl"]
-        return loss.mean(1).sum() / int(self.rollout.valid.sum()), {name: value.detach().mean(1) for name, value in found.items()}
+        count = int((self.rollout.valid & self.rollout.part(step, self.parts)).sum())
+        return loss.mean(1).sum() / count, {name: value.detach().mean(1) for name, value in found.items()}
 
     def recorded(self, rows: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """Return latents before and after the chosen steps, and the means at the time: [R, L, *D] each."""

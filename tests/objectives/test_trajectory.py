@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import json
 import runpy
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -100,6 +101,19 @@ def test_a_kl_term_holds_samples_without_advantage_too_from_the_first_step_on(po
     assert FlowGRPO(learn=4).start(policy, rollout, 9).rows(0).tolist() == [3, 4]
 
 
+def test_split_gives_every_group_to_one_step_and_its_loss_is_a_mean_over_that_part(policy):
+    options = FlowGRPO(learn=4, steps=2, split=True, clip=1e-2)
+    rollout = ref.rollout(policy, FLOW)
+    update = options.start(policy, rollout, 9)
+    assert [update.rows(step).tolist() for step in (0, 1)] == [[0, 1, 2], [3, 4, 5]]
+    old = tools.move(policy, 0.01)
+    part = replace(rollout, valid=torch.tensor([False] * 3 + [True] * 3))
+    expected = ref.objective(policy, FLOW, part, options, update.chosen, old, old)
+    loss, slope, _ = tools.steps(policy, update, step=1, micro=2)
+    assert loss == pytest.approx(expected.item(), rel=1e-4, abs=1e-5)
+    tools.close(slope, tools.gradient(policy, expected), 1e-3)
+
+
 def test_two_ranks_that_each_drew_half_add_up_to_one(policy):
     options = FlowGRPO(learn=2)
     whole, slope, _ = tools.steps(policy, options.start(policy, ref.rollout(policy, FLOW), 9))
@@ -161,7 +175,7 @@ def test_too_few_noisy_steps_are_named(policy, kept):
 
 
 @pytest.mark.parametrize("kl", [0.0, 0.1])
-@pytest.mark.parametrize("options", [{"learn": 4}, {"learn": 2, "steps": 3}], ids=str)
+@pytest.mark.parametrize("options", [{"learn": 4}, {"learn": 2, "steps": 3}, {"learn": 2, "steps": 2, "split": True}], ids=str)
 def test_the_rows_sent_through_the_network_are_as_many_as_planned(policy, options, kl):
     objective, copies = FlowGRPO(kl=kl, **options), Copies(policy.trainable())
     for name, decay in objective.copies(1).items():
@@ -173,7 +187,7 @@ def test_the_rows_sent_through_the_network_are_as_many_as_planned(policy, option
     for step in range(objective.steps):
         tools.steps(policy, update, step, micro=2)
     assert policy.evaluations - before == 6 * objective.evaluations
-    assert policy.backwards - backwards == 6 * objective.learn * objective.steps
+    assert policy.backwards - backwards == 6 * objective.learn * (1 if objective.split else objective.steps)
     assert objective.rows_per_sample == objective.noisy_steps == objective.learn
 
 
