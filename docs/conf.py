@@ -20,7 +20,7 @@ suppress_warnings = ["myst.header"]  # a heading may skip a level
 
 NAVIGATION = {
     "Start": ["start", "words", "glyphs"],
-    "Use": ["cli", "report", "use", "compare", "scale", "ranks", "serve", "performance"],
+    "Use": ["cli", "report", "use", "track", "compare", "scale", "ranks", "serve", "performance"],
     "Recipes and reference": [
         "recipes",
         "recipe",
@@ -37,7 +37,7 @@ NAVIGATION = {
         "objectives",
     ],
     "Extend": ["authors", "plugins"],
-    "Method and evidence": ["method", "benchmark"],
+    "Method and evidence": ["method", "benchmark", "reproduce"],
     "Help": ["offline"],
 }
 

@@ -13,7 +13,9 @@ from pydantic.fields import FieldInfo
 from typer.main import get_command
 from typer.testing import CliRunner
 
+from vgrpo_cli import shipped
 from vgrpo_cli.app import app
+from vgrpo_cli.recipe_commands import needed
 from vgrpo_cli.showing import facts, type_name
 from vgrpo_compare import table as compared
 from vgrpo_core import hookspecs
@@ -120,6 +122,12 @@ def families() -> str:
     return "\n".join([f"Tested with diffusers {known['diffusers']}.", "", *head, *rows, *below, *targets])
 
 
+def recipes() -> str:
+    """Render the recipes that come with vgrpo, and what each needs."""
+    rows = [f"| `{name}` | {shipped.about(name)} | {needed(name).removeprefix('needs ')} |" for name in shipped.names()]
+    return "\n".join(["| recipe | what it does | needs |", "|---|---|---|", *rows])
+
+
 def samplers() -> str:
     """Render the errors of samplers on every family."""
     families = json.loads((DOCS / "figures" / "samplers.json").read_text(encoding="utf-8"))
@@ -178,6 +186,7 @@ PARTS = {
     "performance.md": ("overhead", overhead),
     "samplers.md": ("errors", samplers),
     "recipe.md": ("keys", keys),
+    "recipes.md": ("recipes", recipes),
     "plugins.md": ("hooks", hooks),
     "options.md": ("options", options),
     "cli.md": ("help", commands),

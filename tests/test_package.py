@@ -14,7 +14,7 @@ import pytest
 ROOT = Path(__file__).parent.parent
 PACKAGES = {
     "vgrpo_core", "vgrpo_diffusers", "vgrpo_samplers", "vgrpo_objectives", "vgrpo_prompts", "vgrpo_glyphs", "vgrpo_rewards",
-    "vgrpo_remote", "vgrpo_recipe", "vgrpo_compare", "vgrpo_report", "vgrpo_use", "vgrpo_cli",
+    "vgrpo_remote", "vgrpo_recipe", "vgrpo_compare", "vgrpo_report", "vgrpo_track", "vgrpo_use", "vgrpo_cli",
 }  # fmt: skip
 
 

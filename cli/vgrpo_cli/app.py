@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import json
 import sys
 from importlib.metadata import version
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
@@ -14,27 +13,31 @@ from vgrpo_core import VgrpoError
 from vgrpo_report.commands import report
 from vgrpo_use import commands as use
 
-from . import scaffold, shipped
+from . import mistakes, scaffold, shipped
 from .launch import said_elsewhere
-from .listing import columns
-
-if TYPE_CHECKING:
-    from vgrpo_core.offers import Offer
+from .listing import say
+from .recipe_commands import recipes
 
 PLAIN = {"help_option_names": ["-h", "--help"]}
+
+
+def example(*commands: str) -> str:
+    """Write commands for the end of a help page, each on a line of its own."""
+    return "\n".join(["\b", *(f"Example: vgrpo {command}" for command in commands)])
+
+
 app = typer.Typer(
     help="Align text-to-image models with rewards, as one TOML recipe says.",
     epilog="Start with: vgrpo run words",
-    no_args_is_help=True,
     add_completion=False,
     rich_markup_mode=None,
     pretty_exceptions_enable=False,  # a plain traceback shows notes and no values of variables
     context_settings=PLAIN,
 )
-recipes = typer.Typer(help="List, show and copy the recipes that come with vgrpo.", context_settings=PLAIN, rich_markup_mode=None)
-app.add_typer(recipes, name="recipes", invoke_without_command=True)
+app.add_typer(recipes, name="recipes")
 plugins = typer.Typer(
     help="List the plugins that recipes may use, or show one. Those that failed to load are listed on stderr.",
+    epilog=example("plugins", "plugins --json"),
     context_settings=PLAIN,
     rich_markup_mode=None,
 )
@@ -43,13 +46,15 @@ app.add_typer(plugins, name="plugins", invoke_without_command=True)
 RecipeArgument = Annotated[str, typer.Argument(metavar="RECIPE", help="A recipe file, or the name of a shipped recipe.")]
 SetOption = typer.Option("--set", metavar="KEY=VALUE", help="Override a value, such as run.seed=1; repeatable.")
 Overrides = Annotated[list[str] | None, SetOption]
-Name = Annotated[str, typer.Argument(metavar="NAME", help="A shipped recipe.")]
 
 
 def main() -> None:
     """Run the command; an error that people can mend is one message on stderr and an exit code."""
     try:
-        app()
+        sys.exit(app(standalone_mode=False))
+    except mistakes.UsageError as error:
+        typer.echo(mistakes.worded(error, typer.main.get_command(app), sys.argv[1:]), err=True)
+        sys.exit(VgrpoError.exit_code)
     except VgrpoError as error:
         if not said_elsewhere(error):
             typer.echo("\n".join([f"Error: {error}", *getattr(error, "__notes__", ())]), err=True)
@@ -62,13 +67,17 @@ def _version(asked: bool) -> None:
         raise typer.Exit
 
 
-@app.callback()
+@app.callback(invoke_without_command=True)
 def _root(
+    context: typer.Context,
     asked: Annotated[bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version and exit.")] = False,
-) -> None: ...
+) -> None:
+    if context.invoked_subcommand is None:
+        typer.echo(context.get_help(), err=True)
+        raise typer.Exit(VgrpoError.exit_code)
 
 
-@app.command()
+@app.command(epilog=example("run words", "run words --set run.seed=1 --out runs/seed-1", "run words --resume"))
 def run(
     recipe: RecipeArgument,
     overrides: Overrides = None,
@@ -84,7 +93,7 @@ def run(
     raise typer.Exit(train(Asked(recipe, overrides or [], out, resume)))
 
 
-@app.command()
+@app.command(epilog=example("check words", "check words --memory --set batch.micro=72"))
 def check(
     recipe: RecipeArgument,
     overrides: Overrides = None,
@@ -99,22 +108,24 @@ def check(
     from .planned import lines
 
     made = load(shipped.find(recipe), overrides or [])
-    for line in lines(Plan.of(made, ranks)):
-        typer.echo(line)
+    say(lines(Plan.of(made, ranks)), hang=13)
     if memory and not deep:  # which says it too
         from .training import settle
 
         settle()
-        for line in made.backbone.memory() or [f'backbone "{made.backbone.name}" does not say what memory it takes']:
-            typer.echo(line)
+        say(made.backbone.memory() or [f'backbone "{made.backbone.name}" does not say what memory it takes'])
     if deep:
         from .training import verify
 
-        for line in verify(made):
-            typer.echo(line)
+        say(verify(made))
 
 
-@app.command()
+@app.command(
+    epilog=example(
+        "compare words --objectives vgrpo,awm --budget 60000",
+        "compare words --objectives vgrpo,awm --seconds 120 --seeds 0,1",
+    )
+)
 def compare(
     recipe: RecipeArgument,
     objectives: Annotated[str, typer.Option(metavar="ENTRY,...", help="What to compare: OBJECTIVE, or LABEL=OBJECTIVE.")],
@@ -146,13 +157,13 @@ def compare(
     )
 
 
-app.command()(report)
-app.command()(use.sample)
-app.command()(use.evaluate)
-app.command()(use.export)
+app.command(epilog=example("report runs/words", "report runs/words runs/words-2 --out both.html"))(report)
+app.command(epilog=example("sample words --prompt 'a red sign that says \"fox\"' --count 4", "sample words --seed 7"))(use.sample)
+app.command(epilog=example("evaluate words", "evaluate words-2 --against words@last"))(use.evaluate)
+app.command(epilog=example("export words --to words-model", "export words --to words-pipeline --full"))(use.export)
 
 
-@app.command()
+@app.command(epilog=example("serve ocr --option mode=word", "serve ocr --host 0.0.0.0 --token-env REWARD_TOKEN"))
 def serve(
     reward: Annotated[str, typer.Argument(metavar="REWARD", help='"name", "distribution/name" or "./file.py:Class".')],
     options: Annotated[
@@ -176,7 +187,7 @@ def serve(
     serving.serve(serving.Asked(reward, options or [], host, port, token_env, device, images, attached))
 
 
-@app.command()
+@app.command(epilog=example("score ocr sign.png --prompt 'a sign that says \"SALE\"'", "score jpeg_size *.png --json"))
 def score(
     reward: Annotated[str, typer.Argument(metavar="REWARD", help='"name", "distribution/name" or "./file.py:Class".')],
     images: Annotated[list[Path], typer.Argument(metavar="IMAGES", help="Pictures, of any size and format.")],
@@ -194,10 +205,10 @@ def score(
     from .scoring import Asked, lines
 
     for line in lines(Asked(reward, images, prompt, prompts, options or [], device), as_json=as_json):
-        typer.echo(line)
+        typer.echo(line)  # cut to 80 columns already, or JSON
 
 
-@app.command()
+@app.command(epilog=example("new reward glow", "new sampler my-steps --to plugins/my-steps"))
 def new(
     kind: Annotated[
         scaffold.Kind, typer.Argument(metavar="KIND", help="What it is: reward, sampler or backbone.", show_default=False)
@@ -209,29 +220,18 @@ def new(
 
     Nothing is overwritten.
     """
-    typer.echo(scaffold.next_steps(scaffold.new(kind, name, to)))
+    say([scaffold.next_steps(scaffold.new(kind, name, to))])
 
 
 @plugins.callback()
 def _plugins(context: typer.Context, as_json: Annotated[bool, typer.Option("--json", help="Print them as JSON.")] = False) -> None:
     if context.invoked_subcommand is None:
-        _list_plugins(as_json)
+        from .showing import list_all
+
+        list_all(as_json=as_json)
 
 
-def _list_plugins(as_json: bool) -> None:
-    from vgrpo_recipe.registry import Registry
-
-    registry = Registry.discover()
-    rows = sorted((_row(offer) for offer in registry.offers), key=lambda row: (row["kind"], row["name"]))
-    for line in [json.dumps(rows, indent=2)] if as_json else columns([list(row.values()) for row in rows]):
-        typer.echo(line)
-    for distribution in registry.blocked:
-        typer.echo(f"kept out by VGRPO_PLUGINS: {distribution}", err=True)
-    for failure in registry.failures:
-        typer.echo(f"not loaded: {failure}", err=True)
-
-
-@plugins.command("show")
+@plugins.command("show", epilog=example("plugins show ocr", "plugins show geneval --kind reward"))
 def show_plugin(
     name: Annotated[str, typer.Argument(metavar="NAME", help="A plugin, as recipes name it.")],
     kind: Annotated[str | None, typer.Option(metavar="KIND", help="Only plugins of this kind, such as reward.")] = None,
@@ -242,39 +242,3 @@ def show_plugin(
 
     for line in lines(name, kind, as_json=as_json):
         typer.echo(line)
-
-
-def _row(offer: Offer) -> dict[str, str]:
-    about = (offer.plugin.__doc__ or "").strip().partition("\n")[0]
-    if offer.missing:
-        about += f" (not installed: {', '.join(offer.missing)})"
-    return {"kind": offer.kind, "name": offer.name, "distribution": offer.distribution, "version": offer.version, "about": about}
-
-
-@recipes.callback()
-def _recipes(context: typer.Context) -> None:
-    if context.invoked_subcommand is None:
-        list_recipes()
-
-
-@recipes.command("list")
-def list_recipes() -> None:
-    """List the shipped recipes."""
-    for line in columns([(name, shipped.about(name)) for name in shipped.names()]):
-        typer.echo(line)
-
-
-@recipes.command()
-def show(name: Name) -> None:
-    """Print a shipped recipe."""
-    typer.echo(shipped.shipped(name).read_text(encoding="utf-8"), nl=False)
-
-
-@recipes.command()
-def copy(
-    name: Name,
-    to: Annotated[Path, typer.Argument(metavar="DEST", help="The file to write, or its folder.", show_default=False)] = Path(),
-) -> None:
-    """Copy a shipped recipe, to change it. Nothing is overwritten."""
-    target = shipped.copy(name, to)
-    typer.echo(f"wrote {target}; run it with: vgrpo run {target}")

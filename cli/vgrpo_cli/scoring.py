@@ -17,16 +17,14 @@ import numpy as np
 from PIL import Image, ImageOps, UnidentifiedImageError
 from rich.cells import cell_len, set_cell_size
 
-from vgrpo_core import PluginError, Prompt, Prompts, RecipeError, Reward, RunError, VgrpoError
+from vgrpo_core import PluginError, Prompt, Prompts, Reward, RunError, VgrpoError
 from vgrpo_core.errors import reason
 from vgrpo_core.offers import Offer
-from vgrpo_core.plugin import Plugin
-from vgrpo_core.schema import Table
 from vgrpo_recipe.choice import choose
-from vgrpo_recipe.reader import _Reader, _Section
 from vgrpo_recipe.registry import Registry
-from vgrpo_recipe.tables import Source, dump, put
+from vgrpo_recipe.tables import Source, dump
 
+from . import typed
 from .listing import columns
 
 if TYPE_CHECKING:
@@ -73,7 +71,7 @@ def score(asked: Asked) -> list[Row]:
     """Score the pictures, in their order."""
     registry = Registry.discover()
     offer = choose(registry, "reward", asked.reward, Path())
-    reward = _reward(offer, asked.options, registry)
+    reward = typed.reward(offer, asked.options, registry)
     prompts, sizes = _prompts(asked, registry), _sizes(asked.images)
     with redirect_stdout(sys.stderr):  # plugins may print, and --json promises JSON alone
         found = _judged(offer, reward, asked, prompts, sizes)
@@ -83,62 +81,19 @@ def score(asked: Asked) -> list[Row]:
 # What was typed
 
 
-class _Typed(Source):
-    """Options of this command in place of a recipe's file."""
-
-    def where(self, at: tuple[str | int, ...]) -> str:
-        return super().where(at).replace("--set", "--option", 1)
-
-
-def _reward(offer: Offer, options: Sequence[str], registry: Registry) -> Reward:
-    source, values = _Typed(Path("--option"), "", {}), dict[str, Any]()
-    for option in options:
-        try:
-            source.overridden[put(values, option)] = option
-        except ValueError as error:
-            source.mistakes.append(f"--option {option}: {error}")
-    made = _made(offer, values, source, registry)
-    assert isinstance(made, Reward)
-    return made
-
-
-def _made(offer: Offer, values: dict[str, Any], source: Source, registry: Registry) -> Plugin:
-    """Check options as the recipe's reader does, in its words; a RecipeError holds all that is wrong with them."""
-    reader, section = _Reader(source, registry), _Section((), Table, offer.kind, values, offer)
-    reader.sections = [section]
-    reader.check(section)
-    if reader.mistakes:
-        raise RecipeError(reader.mistakes)
-    assert isinstance(section.plugin, Plugin)
-    return section.plugin
-
-
 def _prompts(asked: Asked, registry: Registry) -> Sequence[Prompt]:
     if asked.prompts is None:
         return [Prompt(asked.prompt or "")] * len(asked.images)
     if asked.prompt is not None:
         raise VgrpoError("--prompt is one for all images, --prompts a file with one for each; give one of the two")
     offer = choose(registry, "prompts", "file", Path())
-    made = _made(offer, {"path": str(asked.prompts)}, Source(Path("--prompts"), "", {}), registry)
+    made = typed.checked(offer, {"path": str(asked.prompts)}, Source(Path("--prompts"), "", {}), registry)
     assert isinstance(made, Prompts)
     found, wanted = made.load(), len(asked.images)
     if len(found) != wanted:
         what = f"--prompts {asked.prompts}: {len(found)} prompts for {wanted} images; one an image is needed, in the same order"
         raise VgrpoError(what)
     return found
-
-
-def _device(name: str) -> torch.device:
-    import torch
-
-    from vgrpo_core.run import pick_device
-
-    try:
-        device = pick_device(name)
-        torch.empty(0, device=device)
-    except (RuntimeError, AssertionError) as error:
-        raise VgrpoError(f"--device {name}: {reason(error)}") from error
-    return device
 
 
 # Pictures
@@ -196,7 +151,7 @@ def _judged(
     settle()
     from vgrpo_core.scoring import Judge
 
-    device = _device(asked.device)
+    device = typed.device(asked.device)
     judge = Judge(offer.name, f'reward "{offer.name}" ({offer.source})', reward.load(device))
     found = dict[int, tuple[float | None, Evidence]]()
     for places in _parts(sizes):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from datetime import timedelta
 from typing import Any, Self
 
@@ -16,13 +16,15 @@ from vgrpo_core.events import Evaluated, Event, Iterated, Metrics, Started, Warn
 from vgrpo_recipe.layout import WATCHED
 
 from .alerts import Alerts
-from .listing import columns
+from .listing import columns, wrapped
 
 SHOW_CURSOR, CLEAR_LINE = "\x1b[?25h", "\r\x1b[2K"
+HANG = 9  # columns: of what follows a label, or "warning: "
+BAR = 3  # columns that are kept for the bar and the blanks around it
 
 
 class Screen:
-    """Listen to a run and print it. Text is printed as it is: no markup, no wrapping."""
+    """Listen to a run and print it. Text has no markup; it is wrapped on a terminal, and nowhere else."""
 
     def __init__(self, console: Console, rewards: Mapping[str, float], iterations: int, start: Mapping[str, float | None]) -> None:
         """Show the rewards, given with their weights, and evaluations against the scores `start`, which may still be empty."""
@@ -56,7 +58,8 @@ class Screen:
 
     def say(self, line: str, style: str = "") -> None:
         """Print one line."""
-        self.console.print(Text(line, style), soft_wrap=True)
+        for part in wrapped(line, self.console.width, HANG) if self.console.is_terminal else [line]:
+            self.console.print(Text(part, style), soft_wrap=True)
 
     def interrupted(self) -> None:
         """Say what a signal leads to. Written past all buffers and locks, which the interrupted code may hold."""
@@ -77,12 +80,20 @@ class Screen:
         each = (time.monotonic() - self.since) / (self.done - self.first)
         left = timedelta(seconds=round(each * (self.iterations - self.done)))
         scores = [f"{label} {number(metrics[f'reward/{label}/mean'])}" for label in self.labels]
-        status = "  ".join([*scores, f"{each:.1f} s/iteration", f"{left} left"])
+        pace = f"{each:.1f} s/iteration"
+        status = self._beside_bar([f"{left} left", *scores, pace])
         self.bar.update(self.task, completed=self.done, description=self._where(), status=status)
         if not self.console.is_interactive:
-            self.say(f"{self._where()}  {status}")
+            self.say("  ".join([self._where(), *scores, pace, f"{left} left"]))
         for alert in self.alerts.iterated(metrics):
             self.say(f"warning: {alert}", "yellow")
+
+    def _beside_bar(self, parts: Sequence[str]) -> str:
+        """Join what has room on the line of the bar, which neither wraps nor pushes the first parts out."""
+        room = self.console.width - len(self._where()) - BAR
+        while len("  ".join(parts)) > room and len(parts) > 1:
+            parts = parts[:-1]
+        return "  ".join(parts)
 
     def _where(self) -> str:
         return f"iteration {self.done}/{self.iterations}"
@@ -112,7 +123,8 @@ class Screen:
         moments = ("start", "final", "best")
         shown = [label for label in summary["start"] if self.shows(label)]
         rows = [[label, *(number(summary[moment].get(label)) for moment in moments)] for label in shown]
-        work = f"{summary['iterations']} iterations in {summary['seconds']:.0f} s, {summary['evaluations']:,} network evaluations"
+        done = f"{summary['iterations']} iteration{'s' if summary['iterations'] != 1 else ''}"
+        work = f"{done} in {summary['seconds']:.0f} s, {summary['evaluations']:,} network evaluations"
         for line in ["", *columns([["held out", *moments], *rows], right=True), "", work]:
             self.say(line)
 

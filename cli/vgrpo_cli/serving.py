@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import json
 import os
 import signal
 import socket
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from importlib.util import find_spec
@@ -14,14 +13,14 @@ from pathlib import Path
 from typing import Any
 
 import typer
-from pydantic import ValidationError
 
 from vgrpo_core import PluginError, Reward
-from vgrpo_core.errors import nearest
 from vgrpo_core.offers import Offer
 from vgrpo_recipe.choice import choose
 from vgrpo_recipe.registry import Registry
-from vgrpo_recipe.tables import put
+from vgrpo_recipe.tables import Source
+
+from . import typed
 
 Ready = Callable[[], None]
 NEEDED = ("starlette", "uvicorn", "httpx")
@@ -50,10 +49,11 @@ def serve(asked: Asked) -> None:
 
     from .training import settle
 
-    options, parent = process.attach() if asked.attached else (given(asked.options), None)
+    sent, parent = process.attach() if asked.attached else ({}, None)
     settle()
-    offer = choose(Registry.discover(), "reward", asked.reward, Path.cwd())
-    plugin = validated(offer, options)
+    registry = Registry.discover()
+    offer = choose(registry, "reward", asked.reward, Path.cwd())
+    plugin = _sent(offer, sent, registry) if parent else typed.reward(offer, asked.options, registry)
     token = guard(asked.host, asked.token_env)
     with listen(asked.host, asked.port) as listening:
         address = listening.getsockname()
@@ -62,45 +62,21 @@ def serve(asked: Asked) -> None:
         _run(asked, offer, plugin, token, listening, ready)
 
 
-def _run(asked: Asked, offer: Offer, plugin: Reward, token: str | None, listening: socket.socket, ready: Ready) -> None:
-    from vgrpo_core.run import pick_device
-    from vgrpo_remote import server
-    from vgrpo_remote.wire import Limits
-
-    service = server.Service(offer, plugin, pick_device(asked.device), token, Limits(images=asked.images))
-    try:
-        server.run(service, server.make(service, signals=not asked.attached), listening, ready)
-    except KeyboardInterrupt:
-        os._exit(128 + signal.SIGINT)  # an ordinary exit would wait until what is loading, or being scored, is through
-
-
-def given(options: Sequence[str]) -> dict[str, Any]:
-    """Read options `key=value`, as TOML where they are TOML."""
-    table: dict[str, Any] = {}
-    for option in options:
-        try:
-            put(table, option)
-        except ValueError as error:
-            raise PluginError(f"--option {option}: {error}") from error
-    return table
-
-
-def validated(offer: Offer, options: Mapping[str, Any]) -> Reward:
-    """Make the plugin, as strictly as a recipe would; all mistakes are one PluginError."""
-    try:
-        plugin = offer.plugin.model_validate_json(json.dumps(options, default=str), strict=True)
-    except ValidationError as error:
-        mistakes = [_mistake(offer, dict(item)) for item in error.errors(include_url=False)]
-        raise PluginError(f'reward "{offer.name}" can not be made with these options', "\n  ".join(mistakes)) from error
+def _sent(offer: Offer, options: dict[str, Any], registry: Registry) -> Reward:
+    plugin = typed.checked(offer, options, Source(Path("the run's options"), "", {}), registry)
     assert isinstance(plugin, Reward)
     return plugin
 
 
-def _mistake(offer: Offer, item: Mapping[str, Any]) -> str:
-    key = ".".join(map(str, item["loc"]))
-    if item["type"] == "extra_forbidden":
-        return f'unknown option "{key}"{nearest(key, offer.plugin.model_fields)}'
-    return f"{key}: {item['msg']}" if key else str(item["msg"])
+def _run(asked: Asked, offer: Offer, plugin: Reward, token: str | None, listening: socket.socket, ready: Ready) -> None:
+    from vgrpo_remote import server
+    from vgrpo_remote.wire import Limits
+
+    service = server.Service(offer, plugin, typed.device(asked.device), token, Limits(images=asked.images))
+    try:
+        server.run(service, server.make(service, signals=not asked.attached), listening, ready)
+    except KeyboardInterrupt:
+        os._exit(128 + signal.SIGINT)  # an ordinary exit would wait until what is loading, or being scored, is through
 
 
 def guard(host: str, token_env: str | None) -> str | None:

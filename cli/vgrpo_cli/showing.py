@@ -1,4 +1,4 @@
-"""`vgrpo plugins show`: what a plugin is, its options, and what it needs, without loading it."""
+"""`vgrpo plugins`: which there are; `vgrpo plugins show`: what one is, its options, and what it needs. Nothing is loaded."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ from pathlib import Path
 from textwrap import wrap
 from typing import Any, Literal, get_args, get_origin
 
+import typer
 from pydantic import ValidationError
 from pydantic.fields import FieldInfo
 
@@ -25,8 +26,31 @@ from vgrpo_core.offers import Offer
 from vgrpo_recipe.registry import Registry
 from vgrpo_recipe.tables import dump
 
+from .listing import say_columns
+
 WIDTH, LABEL = 80, 9
 NAMES = {int: "integer", float: "number", str: "text", bool: "true or false", Path: "path"}
+
+
+def list_all(*, as_json: bool = False) -> None:
+    """Print all plugins; those that failed to load, or were kept out, go to stderr."""
+    registry = Registry.discover()
+    rows = sorted((_row(offer) for offer in registry.offers), key=lambda row: (row["kind"], row["name"]))
+    if as_json:
+        typer.echo(json.dumps(rows, indent=2))
+    else:
+        say_columns([list(row.values()) for row in rows])
+    for distribution in registry.blocked:
+        typer.echo(f"kept out by VGRPO_PLUGINS: {distribution}", err=True)
+    for failure in registry.failures:
+        typer.echo(f"not loaded: {failure}", err=True)
+
+
+def _row(offer: Offer) -> dict[str, str]:
+    about = (offer.plugin.__doc__ or "").strip().partition("\n")[0]
+    if offer.missing:
+        about += f" (not installed: {', '.join(offer.missing)})"
+    return {"kind": offer.kind, "name": offer.name, "distribution": offer.distribution, "version": offer.version, "about": about}
 
 
 def lines(name: str, kind: str | None = None, *, as_json: bool = False) -> list[str]:

@@ -63,7 +63,7 @@ class Job:
     def new(cls, asked: Asked) -> Job:
         """Take a folder for a new run, once the recipe is known to be sound."""
         recipe = load(find(asked.recipe), asked.overrides)
-        Plan.of(recipe, processes())
+        Plan.of(recipe, processes()).ready()
         if rank() > 0:
             return cls(asked, recipe, Path())  # the main rank will tell
         place = folders.new(recipe.run.name, asked.out)
@@ -72,9 +72,9 @@ class Job:
     @classmethod
     def resumed(cls, asked: Asked) -> Job:
         """Find the run to go on with; what is resumed is the recipe that it kept, with the overrides."""
-        given = load(find(asked.recipe), asked.overrides)
+        given = load(find(asked.recipe), asked.overrides, track=False)  # trackers may change
         path = folders.saved(given.run.name, asked.out)
-        folders.check_same(given, load(path / "recipe.toml"))
+        folders.check_same(given, load(path / "recipe.toml", track=False))
         recipe = load(path / "recipe.toml", asked.overrides)
         Plan.of(recipe, processes())
         return cls(asked, recipe, path)
@@ -167,11 +167,12 @@ def _train(job: Job, interrupts: Interrupts) -> int:
 
 
 def _shown(job: Job, interrupts: Interrupts, screen: Screen, ranks: Ranks) -> int:
-    """Run, and let the screen, the pictures and the report of the main rank follow."""
+    """Run, and let the screen, the pictures, the report and the trackers of the main rank follow."""
     from vgrpo_core.run import Stopped, run
     from vgrpo_report.live import Live
+    from vgrpo_track import Tracks
 
-    report = Live(job.path, screen)
+    report, tracks = Live(job.path, screen), Tracks(job.recipe, job.path, screen)
 
     def listen(event: Event) -> None:
         if isinstance(event, Started):
@@ -181,10 +182,11 @@ def _shown(job: Job, interrupts: Interrupts, screen: Screen, ranks: Ranks) -> in
             pictures.save(event, job.path)
         if ranks.main:
             report(event)
+            tracks(event)
         screen(event)  # last: from here on an iteration is told as done, and a signal stops after it
 
     try:
-        with screen:
+        with screen, tracks:
             stop = lambda: interrupts.received > 0  # noqa: E731
             summary = run(job.recipe, job.path, listen, resume=job.asked.resume, stop=stop, ranks=ranks)
     except Stopped as stopped:
@@ -210,6 +212,8 @@ def _introduction(job: Job) -> list[str]:
         ("rewards", ", ".join(rewards)),
         ("run", f"{recipe.run.iterations} iterations of {batch.prompts} prompts x {batch.group} images{over}"),
     ]
+    if trackers := recipe.table.get("track", {}).get("with"):
+        rows += [("trackers", ", ".join(trackers))]
     return [*columns(rows), "loading models and rewards; this takes some seconds"]
 
 

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import itertools
 import math
-from typing import Annotated, Any
+from importlib.util import find_spec
+from typing import Annotated, Any, Literal, Self
 
-from pydantic import BaseModel, BeforeValidator, Field
+from pydantic import AfterValidator, BaseModel, BeforeValidator, Field, create_model, model_validator
 
+from vgrpo_core.errors import nearest
 from vgrpo_core.schema import Batch, Checkpoint, Combine, EvalKeys, Gate, Optimizer, Run, Table
 
 from .tables import At
@@ -79,6 +81,43 @@ class UseReward(UseMonitor):
     offset: float = Field(default=0.0, description="added after `scale`")
 
 
+TrackerName = Literal["aim", "clearml", "comet_ml", "dvclive", "mlflow", "swanlab", "tensorboard", "trackio", "wandb"]
+"""What accelerate has a class for; each is the name of the package that it takes."""
+
+
+def _installed(name: str) -> str:
+    spec = find_spec(name)
+    if spec is None or spec.origin is None:  # a folder of that name: some trackers write one
+        raise ValueError(f"it is not installed; run: pip install {name}")
+    return name
+
+
+class _Tracked(Table):
+    """The keys of `[track]` whose names are no words of Python."""
+
+    project: str = Field(default="vgrpo", min_length=1, description="what a tracker files the run under; its name is its folder's")
+    options: dict[str, dict[str, Any]] | None = Field(
+        default=None, description="`[track.options.wandb]`: what else accelerate's class for that tracker is called with"
+    )
+
+    @model_validator(mode="after")
+    def _are_used(self) -> Self:
+        used = getattr(self, "with")
+        if unused := [f'"{name}"{nearest(name, used)}' for name in self.options or () if name not in used]:
+            raise ValueError(f"options are for trackers that `with` names, not for {' or '.join(unused)}")
+        return self
+
+
+_WITH: dict[str, Any] = {
+    "with": (
+        tuple[Annotated[TrackerName, AfterValidator(_installed)], ...],
+        Field(description="trackers to follow the run with, besides metrics.jsonl"),
+    )
+}
+
+Track = create_model("Track", __base__=_Tracked, __doc__="Where a run can be followed.", **_WITH)
+
+
 LAYOUT: dict[At, tuple[type[Table], str]] = {
     ("run",): (Run, ""),
     ("backbone",): (Use, "backbone"),
@@ -94,6 +133,7 @@ LAYOUT: dict[At, tuple[type[Table], str]] = {
     ("eval", "prompts"): (UsePrompts, "prompts"),
     ("eval", "sampler"): (Use, "sampler"),
     ("eval", "reward"): (UseMonitor, "reward"),
+    ("track",): (Track, ""),
 }
 """Every table, with its own keys and the kind of plugin whose options it holds besides."""
 
@@ -106,7 +146,7 @@ REMOTE = ("url", "token_env", "python")
 LISTS = {at for at in LAYOUT if at[-1] == "reward"}
 SEVERAL = {at for at in LAYOUT if at[-1] == "prompts"}
 """Tables that may be written once, or several times in double brackets."""
-OPTIONAL = {at for at in LAYOUT if len(at) == 2} | LISTS
+OPTIONAL = {at for at in LAYOUT if len(at) == 2} | LISTS | {("track",)}
 
 
 def inner(at: At) -> list[str]:

@@ -25,9 +25,14 @@ from .registry import Registry
 from .tables import At, Source, dump
 
 
-def load(path: str | Path, overrides: Sequence[str] = (), registry: Registry | None = None) -> Recipe:
-    """Read, override (`key.path=value`) and validate a recipe; a RecipeError holds all that is wrong with it."""
+def load(path: str | Path, overrides: Sequence[str] = (), registry: Registry | None = None, *, track: bool = True) -> Recipe:
+    """Read, override (`key.path=value`) and validate a recipe; a RecipeError holds all that is wrong with it.
+
+    Without `track` its trackers, which need not be installed then, are left out.
+    """
     source = Source.read(Path(path), overrides)
+    if not track:
+        source.table.pop("track", None)
     return _Reader(source, registry or Registry.discover()).recipe()
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from typing import TYPE_CHECKING, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator
@@ -14,6 +15,9 @@ if TYPE_CHECKING:
     import torch
 
     from vgrpo_core import Policy
+
+# diffusers imports bitsandbytes where it is installed, which then warns of a package that only 4-bit weights on CPUs need.
+logging.getLogger("bitsandbytes.backends.cpu.ops").addFilter(lambda record: "kernels-community" not in str(record.msg))
 
 
 class LoRA(BaseModel):

@@ -8,18 +8,20 @@ import pytest
 import torch
 from rich.console import Console
 
-from vgrpo_cli.listing import columns
+from vgrpo_cli.listing import columns, say_columns, wrapped
 from vgrpo_cli.screen import Screen, number
 from vgrpo_core.events import Evaluated, Iterated, Saved, Started, Warned
 
 
-def told(*events, terminal, start=None, labels=("ocr", "color")):
+def told(*events, terminal, start=None, labels=("ocr", "color"), width=100):
     """What is printed of events."""
     file = io.StringIO()
-    console = Console(file=file, force_terminal=terminal, force_interactive=terminal, highlight=False, width=100)
+    console = Console(file=file, force_terminal=terminal, force_interactive=terminal, highlight=False, width=width)
     with Screen(console, dict.fromkeys(labels, 1.0), 20, start or {}) as screen:
         for event in events:
             screen(event)
+        if terminal:
+            screen.bar.refresh()  # as it does four times a second
     return file.getvalue()
 
 
@@ -102,3 +104,41 @@ def test_columns_line_up():
     assert columns(rows) == ["a    bb  c", "aaa  b   ccc"]
     assert columns(rows, right=True) == ["a    bb    c", "aaa   b  ccc"]
     assert columns([]) == []
+
+
+@pytest.mark.parametrize("count", range(1, 8))
+def test_the_bar_keeps_to_one_line_of_80_columns_and_shows_first_how_long_it_takes(count):
+    labels = tuple(f"reward{index}" for index in range(count))
+    events = (Started(Path("x"), 0, 200), iterated(100, **dict.fromkeys(labels, 0.5)))
+    text = re.sub(r"\x1b\[[\d;?]*[a-zA-Z]", "", told(*events, terminal=True, labels=labels, width=80))
+    last = [line for line in re.split("[\r\n]", text) if "100/200" in line][-1]
+    assert len(last) <= 80
+    assert re.match(r"iteration 100/200 \S+ \d:\d\d:\d\d left  reward0 0.500", last)
+    assert "…" not in last
+
+
+def test_long_text_is_wrapped_on_a_terminal_and_whole_elsewhere():
+    warning = Warned(" ".join(["word"] * 30))
+    lines = told(warning, terminal=False, width=80).splitlines()
+    assert lines == [f"warning: {warning.message}"]
+    text = re.sub(r"\x1b\[[\d;?]*[a-zA-Z]", "", told(warning, terminal=True, width=80))
+    wide, *others = [line for line in re.split("[\r\n]+", text) if "word" in line]
+    assert " ".join([wide, *(line.strip() for line in others)]) == f"warning: {warning.message}"
+    assert all(line.startswith(" " * 9) for line in others)
+    assert max(map(len, [wide, *others])) <= 80
+
+
+def test_a_command_is_never_broken():
+    command = "vgrpo run words --resume --out " + "long/" * 20
+    assert wrapped(f"{'word ' * 20}go on with: {command}", 80)[-1] == f"  {command}"
+    assert wrapped("short; go on with: vgrpo", 80) == ["short; go on with: vgrpo"]
+
+
+def test_the_last_column_is_wrapped_inside_itself(monkeypatch, capsys):
+    monkeypatch.setenv("COLUMNS", "40")
+    monkeypatch.setattr("sys.stdout.isatty", lambda: True)
+    say_columns([("name", "one two three four five six seven eight"), ("other", "short")])
+    assert capsys.readouterr().out.splitlines() == ["name   one two three four five six seven", "       eight", "other  short"]
+    monkeypatch.setattr("sys.stdout.isatty", lambda: False)
+    say_columns([("name", "one two three four five six seven eight")])
+    assert capsys.readouterr().out == "name  one two three four five six seven eight\n"

@@ -14,7 +14,8 @@ from vgrpo_recipe.registry import Registry
 
 OBJECTIVES = sorted(offer.name for offer in Registry.discover().offers if offer.kind == "objective")
 SETTINGS = [
-    ["pairs=5"], ["steps=3", "clip=0.01"], ["steps=3", "split=true"], ["steps=2", "kl=0.1"], ["shared=false"], ["top=0.5", "steps=2"],
+    ["pairs=5"], ["steps=3", "clip=0.01"], ["steps=3", "split=true"], ["steps=2", "kl=0.1"], ["shared=false"],
+    ["top=0.5", "steps=2"],
 ]  # fmt: skip
 
 

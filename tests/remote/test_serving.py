@@ -8,9 +8,10 @@ import subprocess
 import httpx
 import pytest
 
-from vgrpo_cli import serving
-from vgrpo_core import PluginError
+from vgrpo_cli import serving, typed
+from vgrpo_core import PluginError, RecipeError
 from vgrpo_core.offers import Offer
+from vgrpo_recipe.registry import Registry
 from vgrpo_remote.wire import pack
 from vgrpo_rewards import OCR
 
@@ -83,31 +84,23 @@ def test_addresses_are_written_as_people_type_them():
     assert serving.url(("::1", 80, 0, 0)) == "http://[::1]:80"
 
 
-def test_options_are_toml_where_they_are_toml_and_text_where_not():
-    given = serving.given(["mode=word", "threads=2", "min_confidence=0.5", 'name="2"', "classes=[1, 2]", "a.b=true", "path=a=b"])
-    assert given == {
-        "mode": "word", "threads": 2, "min_confidence": 0.5, "name": "2", "classes": [1, 2], "a": {"b": True}, "path": "a=b",
-    }  # fmt: skip
-    with pytest.raises(PluginError, match="--option threads: write it as key=value"):
-        serving.given(["threads"])
-
-
 def test_options_are_as_strict_as_in_a_recipe_and_all_mistakes_are_named():
-    offer = Offer("reward", "ocr", OCR, "vgrpo", "0.1.0")
-    assert serving.validated(offer, {"mode": "word", "threads": 2}) == OCR(mode="word", threads=2)
-    with pytest.raises(PluginError) as error:
-        serving.validated(offer, {"mode": "wrod", "thread": 2, "min_confidence": "0.5"})
+    offer, registry = Offer("reward", "ocr", OCR, "vgrpo", "0.1.0"), Registry(())
+    assert typed.reward(offer, ["mode=word", "threads=2"], registry) == OCR(mode="word", threads=2)
+    with pytest.raises(RecipeError) as error:
+        typed.reward(offer, ["mode=wrod", "thread=2", 'min_confidence="0.5"', "threads"], registry)
+    assert error.value.mistakes[0].startswith("--option threads: write it as key=value")
     words = str(error.value)
-    assert "mode: Input should be 'word' or 'scene'" in words
-    assert 'unknown option "thread"; did you mean "threads"?' in words
-    assert "min_confidence: Input should be a valid number" in words
+    assert """--option mode=wrod: mode is "wrod": input should be 'word' or 'scene'; did you mean "word"?""" in words
+    assert '--option thread=2: unknown key "thread"; did you mean "threads"?' in words
+    assert '--option min_confidence="0.5": min_confidence is "0.5": input should be a valid number' in words
 
 
 @pytest.mark.parametrize(
     ("words", "found"),
     [
         (["jpeg"], 'Error: no reward named "jpeg"; did you mean "jpeg_size"?'),
-        (["jpeg_size", "--option", "quality=3"], 'unknown option "quality"'),
+        (["jpeg_size", "--option", "quality=3"], 'Error: --option quality=3: unknown key "quality"'),
         (["jpeg_size", "--host", "0.0.0.0"], "Error: vgrpo serve needs a token"),
     ],
 )

@@ -5,6 +5,7 @@ import torch
 
 from vgrpo_core import RunError, checkpoint
 from vgrpo_core.copies import AVERAGE
+from vgrpo_core.run import Stopped
 
 
 def weights(policy):
@@ -60,10 +61,8 @@ def test_iteration_0_is_judged_with_the_weights_it_begins_with(go, lines):
 def test_r082_a_resumed_run_does_not_begin_again(go, lines):
     first, options = go("first"), ("run.iterations=4",)
     whole = go("whole", begin_with(first), *options)
-    try:
+    with pytest.raises(Stopped):
         go("stopped", begin_with(first), *options, stop_after=2)
-    except RunError:
-        pass
     resumed = go("stopped", begin_with(first), *options, resume=True)
     assert lines(whole) == lines(resumed) and same(newest(whole).weights, newest(resumed).weights)
 
@@ -75,7 +74,7 @@ def test_a_relative_path_means_the_working_folder_and_is_kept_whole(recipe, tmp_
 
 def test_weights_of_another_model_are_refused_by_name(go, toy):
     first, other = go("first"), toy.ToyPolicy(prompts=3)
-    with pytest.raises(RunError, match="first: the weights do not fit this model; first differences: embeddings.weight"):
+    with pytest.raises(RunError, match=r"first: the weights do not fit this model; first differences: embeddings\.weight"):
         checkpoint.begin(other, first)
 
 
