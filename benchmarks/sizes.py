@@ -158,7 +158,7 @@ def targets_of(model: str) -> set[tuple[str, ...]]:
 
 def adapter(module: nn.Module, targets: Sequence[str]) -> dict[str, int]:
     """Count the layers that get an adapter, and the weights that each rank adds: inputs and outputs of the layers."""
-    layers = [module.get_submodule(name) for name in (matched(module, targets) if targets else attention(module))]
+    layers: list[Any] = [module.get_submodule(name) for name in (matched(module, targets) if targets else attention(module))]
     return {"layers": len(layers), "weights": sum(layer.in_features + layer.out_features for layer in layers)}
 
 
@@ -185,8 +185,13 @@ def inputs(model: str, grid: tuple[int, int]) -> dict[str, Any]:
             }
         case "stable-diffusion-xl-base-1.0":
             more = {"text_embeds": tensor(1, 1280), "time_ids": tensor(1, 6)}
-            text = {"encoder_hidden_states": tensor(1, 77, 2048), "added_cond_kwargs": more}
-            return {"sample": tensor(1, 4, height, width), "timestep": tensor(1), **text}
+            words = tensor(1, 77, 2048)
+            return {
+                "sample": tensor(1, 4, height, width),
+                "timestep": tensor(1),
+                "encoder_hidden_states": words,
+                "added_cond_kwargs": more,
+            }
         case "Wan2.1-T2V-1.3B-Diffusers":
             return {
                 "hidden_states": tensor(1, 16, 1, height, width),
@@ -214,10 +219,11 @@ def parabola(model: str) -> list[float]:
 
 
 def measured() -> dict[str, Any]:
-    """Return the seconds of the recipe `words`, as its page has them."""
+    """Return the seconds of the recipe `words` and of how many iterations they are, as its page has them."""
     runs = json.loads((ROOT / "docs" / "figures" / "words.json").read_text(encoding="utf-8"))
-    plain = [run["wall_seconds"] for run in runs if all(override.startswith("run.seed=") for override in run["overrides"])]
-    return {"words": {"seconds": statistics.median(plain), "cores": runs[0]["cores"], "runs": len(plain)}}
+    plain = [run for run in runs if all(override.startswith("run.seed=") for override in run["overrides"])]
+    seconds = statistics.median(run["wall_seconds"] for run in plain)
+    return {"words": {"seconds": seconds, "iterations": plain[0]["iterations"], "cores": plain[0]["cores"], "runs": len(plain)}}
 
 
 def table() -> dict[str, Any]:

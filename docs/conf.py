@@ -37,8 +37,8 @@ NAVIGATION = {
         "objectives",
     ],
     "Extend": ["authors", "plugins"],
-    "Method and evidence": ["method", "benchmark", "reproduce"],
-    "Help": ["offline"],
+    "Method and evidence": ["method", "benchmark", "reproduce", "comparison"],
+    "Help": ["troubleshooting", "offline"],
 }
 
 

@@ -84,6 +84,7 @@ def test_links_between_pages_lead_somewhere():
 
 
 GENERATED = ["recipe.md", "plugins.md", "options.md", "words.md", "samplers.md", "families.md", "performance.md"]
+GENERATED += ["recipes.md", "benchmark.md", "offline.md"]
 
 
 @pytest.mark.parametrize("page", GENERATED)

@@ -63,7 +63,8 @@ class Optimizer:
     def state(self) -> dict[str, Tensor]:
         """Return the moments and counters of each parameter, as `<parameter>/<what>`."""
         states = {name: self.adamw.state.get(p, {}) for name, p in self.named.items()}
-        return {f"{name}/{what}": torch.as_tensor(value) for name, state in states.items() for what, value in state.items()}
+        found = {f"{name}/{what}": torch.as_tensor(value) for name, state in states.items() for what, value in state.items()}
+        return {key: value.clone() if "/qmap" in key else value for key, value in found.items()}  # bitsandbytes shares these tables
 
     def restore(self, tensors: Mapping[str, Tensor]) -> None:
         """Put back what `state` returned."""

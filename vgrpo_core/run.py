@@ -111,8 +111,7 @@ def _keep_best(trainer: Trainer, folder: Folder, line: Metrics) -> None:
     label = trainer.recipe.checkpoint.best
     weight = next((e.weight_at(trainer.done) * e.scale for e in trainer.recipe.rewards if e.label == label), 1.0)
     *before, value = [evaluated(each).get(label or "") for each in (*folder.lines(), line)]
-    new = value is not None and value not in before and value == best([*before, value], weight)
-    if trainer.ranks.told(new):
+    if trainer.ranks.told(value is not None and value not in before and value == best([*before, value], weight)):
         checkpoint.save(folder.path / "best", trainer.state(), keep=1, ranks=trainer.ranks)
 
 

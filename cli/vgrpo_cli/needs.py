@@ -134,7 +134,7 @@ def _memory(found: Memory | None) -> str:
 
 def _hours(name: str, recipe: Recipe) -> str:
     if run := table()["measured"].get(name):
-        return f"{run['seconds'] / 60:.1f} minutes, measured on {run['cores']} CPU cores"
+        return f"{run['seconds'] / 60:.1f} minutes for {run['iterations']} iterations, measured on {run['cores']} CPU cores"
     found = hours(recipe)
     return "" if found is None else f"{found:.2g} GPU hours" if found < 10 else f"{found:.0f} GPU hours"
 

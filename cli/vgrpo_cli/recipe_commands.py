@@ -37,7 +37,7 @@ def list_recipes() -> None:
     for name in shipped.names():
         typer.echo("\n".join([name, *_indented(shipped.about(name)), *_indented(needed(name))]))
     for line in ASSUMED:
-        typer.echo("\n".join(["", *wrap(line, WIDTH)]))
+        typer.echo("\n".join(wrap(line, WIDTH)))
 
 
 def needed(name: str) -> str:

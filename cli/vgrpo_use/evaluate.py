@@ -6,7 +6,7 @@ import json
 import sys
 from collections.abc import Mapping, Sequence
 from contextlib import redirect_stdout
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -141,6 +141,7 @@ def _of_model(asked: Asked) -> tuple[Recipe, Side]:
     if asked.checkpoint:
         raise VgrpoError(f'--checkpoint {asked.checkpoint}: "{asked.target}" is no run; a model has no checkpoints')
     recipe = load(find(str(asked.recipe)), [*asked.sets, f"backbone.model={json.dumps(asked.target)}"])
+    recipe = replace(recipe, run=recipe.run.model_copy(update={"init": None}))  # the model as it is
     return recipe, Side(asked.target.rstrip("/"), Weights(recipe))
 
 

@@ -257,6 +257,11 @@ def test_the_table_is_what_its_script_counts_on_the_networks():
     assert sizes["counted"](model, module, (40, 56)) == pytest.approx(expected, rel=1e-9)
 
 
+def test_the_time_of_words_is_that_of_its_page():
+    sizes = runpy.run_path(str(Path(__file__).parents[2] / "benchmarks" / "sizes.py"))
+    assert needs.table()["measured"] == sizes["measured"](), "run python benchmarks/sizes.py"
+
+
 # vgrpo recipes
 
 
@@ -268,7 +273,7 @@ def test_the_list_says_what_each_recipe_needs_and_fits_80_columns(vgrpo):
     for begin in blocks:
         after = [line for line in found[begin + 1 : begin + 8] if line.startswith("  needs ")]
         assert after and "GB" in after[0]
-    assert "measured on 2 CPU cores" in " ".join(found)
+    assert "measured on 2 CPU cores" in " ".join(" ".join(found).split())
 
 
 def test_a_recipe_that_can_not_be_read_here_is_listed_all_the_same(vgrpo, folder, monkeypatch):

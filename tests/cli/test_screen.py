@@ -13,11 +13,11 @@ from vgrpo_cli.screen import Screen, number
 from vgrpo_core.events import Evaluated, Iterated, Saved, Started, Warned
 
 
-def told(*events, terminal, start=None, labels=("ocr", "color"), width=100):
+def told(*events, terminal, start=None, labels=("ocr", "color"), width=100, iterations=20):
     """What is printed of events."""
     file = io.StringIO()
     console = Console(file=file, force_terminal=terminal, force_interactive=terminal, highlight=False, width=width)
-    with Screen(console, dict.fromkeys(labels, 1.0), 20, start or {}) as screen:
+    with Screen(console, dict.fromkeys(labels, 1.0), iterations, start or {}) as screen:
         for event in events:
             screen(event)
         if terminal:
@@ -110,7 +110,7 @@ def test_columns_line_up():
 def test_the_bar_keeps_to_one_line_of_80_columns_and_shows_first_how_long_it_takes(count):
     labels = tuple(f"reward{index}" for index in range(count))
     events = (Started(Path("x"), 0, 200), iterated(100, **dict.fromkeys(labels, 0.5)))
-    text = re.sub(r"\x1b\[[\d;?]*[a-zA-Z]", "", told(*events, terminal=True, labels=labels, width=80))
+    text = re.sub(r"\x1b\[[\d;?]*[a-zA-Z]", "", told(*events, terminal=True, labels=labels, width=80, iterations=200))
     last = [line for line in re.split("[\r\n]", text) if "100/200" in line][-1]
     assert len(last) <= 80
     assert re.match(r"iteration 100/200 \S+ \d:\d\d:\d\d left  reward0 0.500", last)

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import nn
 
-from vgrpo_core import RunError
+from vgrpo_core import RunError, checkpoint
 from vgrpo_core.copies import AVERAGE, Copies
 from vgrpo_core.optimizer import Optimizer, rate
 
@@ -168,6 +168,16 @@ def test_without_a_decay_no_average_is_kept(make):
     push(optimizer, 1.0, 1.0)
     optimizer.step(1)
     assert optimizer.copies.kept == {}
+
+
+def test_moments_of_8_bits_of_two_parameters_are_saved_and_read_again(recipe, tmp_path):
+    pytest.importorskip("bitsandbytes")
+    optimizer = Optimizer(recipe("optimizer.bits=8"), Copies({name: nn.Parameter(torch.linspace(-1, 1, 5000)) for name in "ab"}))
+    push(optimizer, 1.0, -1.0)
+    optimizer.step(1)
+    state = optimizer.state()
+    found = checkpoint.load(checkpoint.save(tmp_path, checkpoint.Checkpoint({}, state, {}, {"iteration": 1}), keep=1)).optimizer
+    assert found.keys() == state.keys() and all(found[key].equal(value) for key, value in state.items())
 
 
 def test_moments_of_8_bits_step_as_bitsandbytes_does_and_go_back_bit_equal(recipe):
