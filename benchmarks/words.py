@@ -16,7 +16,7 @@ from pathlib import Path
 from vgrpo_core.folder import evaluated
 
 FIGURES = Path(__file__).parent.parent / "docs" / "figures" / "words.json"
-RUNS = [["run.seed=0"], ["run.seed=1"], ["run.seed=2"], ["run.seed=0", "run.iterations=60"]]
+RUNS = [["run.seed=0"], ["run.seed=1"], ["run.seed=2"], ["run.seed=0", "run.iterations=80"]]
 
 
 def measure(overrides: list[str]) -> dict:

@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from numpy import interp
 from pydantic.fields import FieldInfo
 from typer.main import get_command
 from typer.testing import CliRunner
@@ -156,7 +157,25 @@ def benchmark() -> str:
     found = json.loads((DOCS / "figures" / "benchmark.json").read_text(encoding="utf-8"))
     parts = [compared.about(found), compared.markdown(compared.scores(found)), "![Score against cost](figures/benchmark.svg)"]
     parts += [part for name, rows in compared.tables(found) for part in (f"**{name}**", compared.markdown(rows))]
-    return "\n\n".join([*parts, *compared.notes(found), _variance()])
+    return "\n\n".join([*parts, *compared.notes(found), _study(), _variance()])
+
+
+def _study() -> str:
+    found = json.loads((DOCS / "figures" / "study.json").read_text(encoding="utf-8"))
+    marks = (20_000, 40_000, 60_000, 84_000)
+    rows = [
+        f"| `{settings}` | {seed} | {' | '.join(_at(points, mark) for mark in marks)} |"
+        for settings, seeds in found["runs"].items()
+        for seed, points in seeds.items()
+    ]
+    head = [f"| settings | seed | {' | '.join(f'{mark:,}' for mark in marks)} |", f"| --- | ---: |{' ---: |' * len(marks)}"]
+    return "\n".join(["### What keeps it up", "", f"Scores on {found['prompts']} words, by cost:", "", *head, *rows])
+
+
+def _at(points: list[list[float]], cost: float) -> str:
+    """Write the score at a cost, on the straight line between the evaluations around it."""
+    costs, scores = zip(*points, strict=True)
+    return f"{interp(cost, costs, scores):.3f}" if cost <= costs[-1] else "-"
 
 
 def _variance() -> str:

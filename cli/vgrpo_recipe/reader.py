@@ -190,7 +190,7 @@ class _Reader:
     def unknown(self, what: str, key: str, known: Sequence[str], here: _Section | None = None) -> str:
         homes = dict.fromkeys(title(s.at).partition(" ")[0] for s in self.sections if s is not here and key in s.known)
         hint = f"; it belongs to {' or '.join(homes)}" if homes else nearest(key.rpartition(".")[2], known)
-        return f'unknown {what} "{key}"' + (hint or f"; known: {', '.join(known)}")
+        return f'unknown {what} "{key}"' + (hint or (f"; known: {', '.join(known)}" if known else "; it takes none"))
 
     def check_rewards(self) -> None:
         trained = [section for section in self.sections if section.keys is UseReward]

@@ -126,9 +126,8 @@ def test_what_the_reward_says_when_it_can_not_load_is_shown(file):
 
 
 def test_options_that_the_reward_refuses_are_shown():
-    with pytest.raises(
-        PluginError, match='did not start; it said:\n  Error: reward "jpeg_size" can not be made with these options'
-    ):
+    said = 'did not start; it said:\n  Error: the run\'s options: unknown key "quality"; it takes none\n'
+    with pytest.raises(PluginError, match=said):
         Remote(reward="jpeg_size", python=sys.executable, options={"quality": 3}).load(CPU)
 
 
