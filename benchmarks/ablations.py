@@ -22,8 +22,7 @@ ENTRIES = {
     "pairs_8": ["pairs=8"],
     "v_error": ['loss="v"'],
     "epsilon_error": ['loss="epsilon"'],
-    "one_step": ["steps=1", "soft_clip=3.0"],
-    "four_parts": ["split=true", "steps=4"],
+    "all_twice": ["split=false", "steps=2"],
 }
 
 

@@ -59,9 +59,8 @@ def save(root: Path, checkpoint: Checkpoint, *, keep: int, ranks: Ranks | None =
         partial.mkdir(parents=True)
     ranks.wait()
     tensors = {f"{part}/{name}": tensor.contiguous() for part in PARTS for name, tensor in getattr(checkpoint, part).items()}
-    writer = HuggingFaceStorageWriter(str(partial), save_distributed=True)
     with warnings.catch_warnings(action="ignore", category=UserWarning):  # torch.distributed is disabled: so it is in most runs
-        state_dict_saver.save(tensors, storage_writer=writer)
+        state_dict_saver.save(tensors, storage_writer=HuggingFaceStorageWriter(str(partial), save_distributed=True))
     if ranks.main:
         shapes = {key: list(tensor.shape) for key, tensor in tensors.items()}
         write_json(partial / "state.json", {"format": FORMAT, "tensors": shapes, **checkpoint.state})

@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from .copies import Copies
+from .errors import RunError
 from .keys import Purpose, generator
 from .plugin import Prompt, Sampler, StochasticSampler, Trajectory
 from .policy import Policy
@@ -35,8 +36,7 @@ class Draws:
 
     def of(self, rows: range) -> Draws:
         """Return some of the rows."""
-        part = slice(rows.start, rows.stop)
-        return replace(self, prompts=self.prompts[part], keys=self.keys[part])
+        return replace(self, prompts=self.prompts[rows.start : rows.stop], keys=self.keys[rows.start : rows.stop])
 
     def split(self, rows: int) -> Iterator[Draws]:
         """Yield micro-batches of at most `rows` rows."""
@@ -115,6 +115,8 @@ def explore(policy: Policy, sampler: StochasticSampler, part: Draws) -> Trajecto
 def _checked(sampler: Sampler, latents: Tensor, noise: Tensor) -> Tensor:
     if latents.shape != noise.shape:
         raise ValueError(f'sampler "{sampler.name}" returned latents {list(latents.shape)} for noise {list(noise.shape)}')
+    if not latents.isfinite().all():
+        raise RunError("the model draws latents that are not finite: its weights have diverged; lower optimizer.lr and start again")
     return latents
 
 

@@ -93,5 +93,4 @@ def scaled(scores: Mapping[str, Tensor], entries: Sequence[RewardEntry]) -> dict
 
 def load(entry: RewardEntry, device: torch.device, *, monitor: bool = False) -> Judge:
     """Load a reward of a recipe."""
-    source = f'reward "{entry.label}" ({entry.offer.source})'
-    return Judge(entry.label, source, entry.plugin.load(device), monitor, entry.on)
+    return Judge(entry.label, f'reward "{entry.label}" ({entry.offer.source})', entry.plugin.load(device), monitor, entry.on)

@@ -28,7 +28,7 @@ from .entries import Entry
 from .jobs import ENDED, Done, Job, check_same, lines, points
 from .results import over, tried
 
-IDLE, BROKEN = "vgrpo_core.trainer", ("vgrpo_core.optimizer", "vgrpo_core.samples")  # where the core gives a run up
+IDLE, BROKEN = "vgrpo_core.trainer", ("vgrpo_core.optimizer", "vgrpo_core.rollout")  # where the core gives a run up
 
 
 def compare(asked: Asked) -> int:

@@ -134,3 +134,10 @@ def test_a_reward_that_fails_stops_the_drawing(toy, policy, rows):
     with pytest.raises(RunError, match="down"):
         collect(policy, toy.ToySampler(steps=1), [Judge("down", "down", fail)], rows, micro=2)
     assert policy.evaluations - before <= 4  # of 8
+
+
+def test_weights_that_have_diverged_are_said_in_words(trainer):
+    made = trainer()
+    made.policy.module.outer.bias.data.fill_(torch.nan)
+    with pytest.raises(RunError, match=r"latents that are not finite: its weights have diverged; lower optimizer\.lr"):
+        made.train()
