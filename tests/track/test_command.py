@@ -41,7 +41,7 @@ def test_trackers_are_named_at_the_start_and_may_change_when_a_run_is_resumed(vg
     assert "\ntrackers" not in vgrpo("--set", "track.with=[]", "--set", "run.iterations=1")
     shutil.rmtree(tmp_path / "run" / "model")
     out = vgrpo("--resume", "--set", 'track.with=["tensorboard"]', "--set", "run.iterations=2")
-    assert "trackers  tensorboard\n" in out
+    assert "\ntrackers  tensorboard\n" in out
     assert steps(board()) == [1, 2]
 
 
