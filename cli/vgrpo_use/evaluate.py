@@ -131,8 +131,8 @@ def _run_or_model(asked: Asked) -> Path | None:
 
 def _of_run(run: Path, asked: Asked) -> tuple[Recipe, Side]:
     checkpoint = find_checkpoint(run, asked.checkpoint or LAST)
-    kept = load(run / KEPT, [] if asked.recipe else asked.sets)
-    recipe = load(find(asked.recipe), asked.sets) if asked.recipe else kept
+    kept = load(run / KEPT, [] if asked.recipe else asked.sets, track=False)
+    recipe = load(find(asked.recipe), asked.sets, track=False) if asked.recipe else kept
     weights = Weights(kept, checkpoint, run)
     return recipe, Side(f"{run.resolve().name}@{weights.label}", weights)
 
@@ -140,7 +140,7 @@ def _of_run(run: Path, asked: Asked) -> tuple[Recipe, Side]:
 def _of_model(asked: Asked) -> tuple[Recipe, Side]:
     if asked.checkpoint:
         raise VgrpoError(f'--checkpoint {asked.checkpoint}: "{asked.target}" is no run; a model has no checkpoints')
-    recipe = load(find(str(asked.recipe)), [*asked.sets, f"backbone.model={json.dumps(asked.target)}"])
+    recipe = load(find(str(asked.recipe)), [*asked.sets, f"backbone.model={json.dumps(asked.target)}"], track=False)
     recipe = replace(recipe, run=recipe.run.model_copy(update={"init": None}))  # the model as it is
     return recipe, Side(asked.target.rstrip("/"), Weights(recipe))
 

@@ -36,7 +36,7 @@ class Weights:
         """Find a run and a checkpoint of it, and read the recipe that it kept."""
         folder = find_run(run)
         checkpoint = find_checkpoint(folder, which)
-        return cls(load(folder / KEPT, overrides), checkpoint, folder)
+        return cls(load(folder / KEPT, overrides, track=False), checkpoint, folder)
 
     @property
     def iteration(self) -> int:
