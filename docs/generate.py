@@ -23,7 +23,7 @@ from vgrpo_core import hookspecs
 from vgrpo_core.hookspecs import HOOKS, KINDS
 from vgrpo_core.offers import Offer
 from vgrpo_core.schema import Table
-from vgrpo_recipe.layout import LAYOUT, LISTS, title
+from vgrpo_recipe.layout import LAYOUT, LISTS, WATCHED, title
 from vgrpo_recipe.registry import Registry
 from vgrpo_recipe.tables import At, dump
 
@@ -83,7 +83,7 @@ def _plugin(offer: Offer) -> str:
 def words() -> str:
     """Render the measured runs of the recipe `words`."""
     runs = json.loads((DOCS / "figures" / "words.json").read_text(encoding="utf-8"))
-    labels = list(runs[0]["start"])
+    labels = [label for label in runs[0]["start"] if label not in WATCHED]
     head = ["run", *(f"{label}: start, final, best" for label in labels), "iterations", "evaluations", "wall clock, s"]
     rows = [
         [
@@ -104,7 +104,11 @@ def _scores(run: dict[str, Any], label: str) -> str:
 
 
 def _curve(run: dict[str, Any]) -> str:
-    curves = [f"{label} {', '.join(f'{value:.2f}' for _, value in points)}" for label, points in run["curve"].items()]
+    curves = [
+        f"{label} {', '.join(f'{value:.2f}' for _, value in points)}"
+        for label, points in run["curve"].items()
+        if label not in WATCHED
+    ]
     iterations = ", ".join(str(iteration) for iteration, _ in next(iter(run["curve"].values())))
     return f"- `{' '.join(run['overrides'])}`, at iterations {iterations}: {'; '.join(curves)}"
 
