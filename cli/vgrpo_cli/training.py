@@ -26,6 +26,7 @@ from .planned import weight
 from .screen import Screen, number
 from .shipped import find
 from .signals import Interrupts
+from .typed import device
 
 if TYPE_CHECKING:
     from vgrpo_core.ranks import Ranks
@@ -64,6 +65,7 @@ class Job:
         """Take a folder for a new run, once the recipe is known to be sound."""
         recipe = load(find(asked.recipe), asked.overrides)
         Plan.of(recipe, processes()).ready()
+        _check_device(recipe)
         if rank() > 0:
             return cls(asked, recipe, Path())  # the main rank will tell
         place = folders.new(recipe.run.name, asked.out)
@@ -77,6 +79,7 @@ class Job:
         folders.check_same(given, load(path / "recipe.toml", track=False))
         recipe = load(path / "recipe.toml", asked.overrides)
         Plan.of(recipe, processes())
+        _check_device(recipe)
         return cls(asked, recipe, path)
 
     def give_up(self) -> None:
@@ -122,10 +125,13 @@ def train(asked: Asked) -> int:
 def verify(recipe: Recipe) -> list[str]:
     """Load the backbone and hold it against the model itself."""
     settle()
-    from vgrpo_core.run import pick_device
-
-    policy = recipe.backbone.load(pick_device(recipe.run.device))
+    policy = recipe.backbone.load(device(recipe.run.device, "run.device"))
     return recipe.backbone.verify(policy) or [f'backbone "{recipe.backbone.name}" has no checks of its own']
+
+
+def _check_device(recipe: Recipe) -> None:
+    if recipe.run.device not in ("auto", "cpu"):  # to ask takes torch, which these two can do without
+        device(recipe.run.device, "run.device")
 
 
 def settle() -> None:

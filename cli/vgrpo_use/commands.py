@@ -8,6 +8,8 @@ from typing import Annotated
 
 import typer
 
+from vgrpo_cli.listing import say
+
 RunArgument = Annotated[str, typer.Argument(metavar="RUN", help="A run's folder, or its name under runs/.")]
 Device = Annotated[str | None, typer.Option(metavar="NAME", help="Where to work: cpu, cuda, ... [default: as the recipe says]")]
 
@@ -68,8 +70,10 @@ def evaluate(
     found = judged(Asked(target, recipe, checkpoint, against, overrides or [], samples, out, device))
     for gap in found.gaps:
         typer.echo(f"warning: {gap}", err=True)
-    for line in [json.dumps({**found.summary, "file": str(found.job.out)}, indent=2)] if as_json else lines(found):
-        typer.echo(line)
+    if as_json:
+        typer.echo(json.dumps({**found.summary, "file": str(found.job.out)}, indent=2))
+    else:
+        say(lines(found))
 
 
 def export(
@@ -88,5 +92,4 @@ def export(
     from .export import Asked
     from .export import export as written
 
-    for line in written(Asked(run, to, checkpoint, full, push_to_hub, private, device)):
-        typer.echo(line)
+    say(written(Asked(run, to, checkpoint, full, push_to_hub, private, device)))

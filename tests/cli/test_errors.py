@@ -44,6 +44,8 @@ MISTAKES = {
     "serve jpeg_size --option quality=3": ['--option quality=3: unknown key "quality"'],
     "serve jpeg_size --option quality": ["--option quality: write it as key=value"],
     "score jpeg_size picture.png --device nonsense": ["--device nonsense: RuntimeError", "Choose another, such as cpu"],
+    "run toy.toml --set run.device=nonsense": ["Error: run.device nonsense: RuntimeError", "Choose another, such as cpu"],
+    "run toy.toml --set run.init=absent": ["Error: toy.toml: run.init is ", "no run with a checkpoint is there"],
     "plugins show ocrr": ['no plugin named "ocrr"; did you mean reward "ocr"?', "`vgrpo plugins`"],
     "plugins show ocr --kind rewrd": ['--kind: no kind "rewrd"; did you mean "reward"?'],
     "sample nowhere": ['no run "nowhere"'],
