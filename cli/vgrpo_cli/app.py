@@ -16,15 +16,8 @@ from vgrpo_use import commands as use
 from . import mistakes, scaffold, shipped
 from .launch import said_elsewhere
 from .listing import say
+from .pages import PLAIN, example
 from .recipe_commands import recipes
-
-PLAIN = {"help_option_names": ["-h", "--help"]}
-
-
-def example(*commands: str) -> str:
-    """Write commands for the end of a help page, each on a line of its own."""
-    return "\n".join(["\b", *(f"Example: vgrpo {command}" for command in commands)])
-
 
 app = typer.Typer(
     help="Align text-to-image models with rewards, as one TOML recipe says.",

@@ -11,13 +11,13 @@ import typer
 from vgrpo_core import RecipeError
 
 from . import shipped
+from .pages import PLAIN, example
 
 WIDTH = 80
-PLAIN = {"help_option_names": ["-h", "--help"]}
 Name = Annotated[str, typer.Argument(metavar="NAME", help="A shipped recipe.")]
 recipes = typer.Typer(
     help="List, show and copy the recipes that come with vgrpo.",
-    epilog="Example: vgrpo recipes copy words my.toml",
+    epilog=example("recipes copy words my.toml"),
     context_settings=PLAIN,
     rich_markup_mode=None,
 )
@@ -29,7 +29,7 @@ def _recipes(context: typer.Context) -> None:
         list_recipes()
 
 
-@recipes.command("list", epilog="Example: vgrpo recipes list")
+@recipes.command("list", epilog=example("recipes list"))
 def list_recipes() -> None:
     """List the shipped recipes, with what each does and needs."""
     from .needs import ASSUMED
@@ -57,13 +57,13 @@ def _indented(text: str) -> list[str]:
     return wrap(text, WIDTH, initial_indent="  ", subsequent_indent="  ", break_on_hyphens=False)
 
 
-@recipes.command(epilog="Example: vgrpo recipes show words")
+@recipes.command(epilog=example("recipes show words"))
 def show(name: Name) -> None:
     """Print a shipped recipe."""
     typer.echo(shipped.shipped(name).read_text(encoding="utf-8"), nl=False)
 
 
-@recipes.command(epilog="Example: vgrpo recipes copy words my.toml")
+@recipes.command(epilog=example("recipes copy words my.toml"))
 def copy(
     name: Name,
     to: Annotated[Path, typer.Argument(metavar="DEST", help="The file to write, or its folder.", show_default=False)] = Path(),

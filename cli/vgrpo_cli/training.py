@@ -125,13 +125,13 @@ def train(asked: Asked) -> int:
 def verify(recipe: Recipe) -> list[str]:
     """Load the backbone and hold it against the model itself."""
     settle()
-    policy = recipe.backbone.load(device(recipe.run.device, "run.device"))
+    policy = recipe.backbone.load(device(recipe.run.device, f"run.device {recipe.run.device}"))
     return recipe.backbone.verify(policy) or [f'backbone "{recipe.backbone.name}" has no checks of its own']
 
 
 def _check_device(recipe: Recipe) -> None:
     if recipe.run.device not in ("auto", "cpu"):  # to ask takes torch, which these two can do without
-        device(recipe.run.device, "run.device")
+        device(recipe.run.device, f"run.device {recipe.run.device}")
 
 
 def settle() -> None:

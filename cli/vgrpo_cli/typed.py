@@ -18,6 +18,8 @@ from vgrpo_recipe.tables import Source, put
 if TYPE_CHECKING:
     import torch
 
+ANOTHER = "Choose another, such as cpu; auto takes a CUDA device where there is one."
+
 
 class _Typed(Source):
     """Options of a command in place of a recipe's file."""
@@ -50,8 +52,8 @@ def checked(offer: Offer, values: dict[str, Any], source: Source, registry: Regi
     return section.plugin
 
 
-def device(name: str, said: str = "--device") -> torch.device:
-    """Return the device that an option names, once it is known to be there; one that is not is a VgrpoError."""
+def device(name: str, said: str = "", fix: str = ANOTHER) -> torch.device:
+    """Return the device of a name, once it is known to be there; one that is not is a VgrpoError, which names it as `said`."""
     import torch
 
     from vgrpo_core.run import pick_device
@@ -60,6 +62,5 @@ def device(name: str, said: str = "--device") -> torch.device:
         found = pick_device(name)
         torch.empty(0, device=found)
     except (RuntimeError, AssertionError) as error:
-        fix = "Choose another, such as cpu; auto takes a CUDA device where there is one."
-        raise VgrpoError(f"{said} {name}: {reason(error)}\n  {fix}") from error
+        raise VgrpoError(f"{said or f'--device {name}'}: {reason(error)}\n  {fix}") from error
     return found

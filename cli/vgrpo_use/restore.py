@@ -8,9 +8,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from vgrpo_cli import typed
 from vgrpo_cli.folders import RUNS, checkpoints
 from vgrpo_core import VgrpoError
-from vgrpo_core.errors import nearest, reason
+from vgrpo_core.errors import nearest
 from vgrpo_core.recipe import Recipe
 from vgrpo_recipe import load
 
@@ -78,17 +79,7 @@ def find_checkpoint(run: Path, which: str) -> Path | None:
 
 def pick_device(recipe: Recipe) -> torch.device:
     """Return the recipe's device, once it is known to be there."""
-    import torch
-
-    from vgrpo_core import run
-
-    try:
-        device = run.pick_device(recipe.run.device)
-        torch.empty(0, device=device)
-    except (RuntimeError, AssertionError) as error:
-        what = f'device "{recipe.run.device}" can\'t be used here: {reason(error)}'
-        raise VgrpoError(f"{what}\n  Choose another with --device.") from error
-    return device
+    return typed.device(recipe.run.device, f'device "{recipe.run.device}" can\'t be used here', "Choose another with --device.")
 
 
 class Model:
