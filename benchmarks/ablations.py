@@ -1,7 +1,8 @@
-"""Turn V-GRPO's parts off, one at a time: `python benchmarks/ablations.py [--only ENTRY ...]` writes docs/figures/ablations.{json,svg}.
+"""Change one part of V-GRPO at a time: `python benchmarks/ablations.py [ablations | study]` writes docs/figures/NAME.json.
 
-Each entry is trained by `vgrpo compare` on the recipe `words`, at the recipe's own learning rate, for the same number of network
-evaluations (a backward pass counts as two). Processes with different --only may share the work; whichever ends last writes all.
+`ablations` turns parts off, as the paper's ablation does; `study` asks what keeps a long run up, on words that no other figure is made of.
+Each entry is trained by `vgrpo compare` on the recipe `words`, at the recipe's own learning rate unless it sets one, for the same number
+of network evaluations (a backward pass counts as two). Processes with different --only may share the work; the last to end writes all.
 """
 
 from __future__ import annotations
@@ -13,34 +14,52 @@ import sys
 from pathlib import Path
 
 FIGURES = Path(__file__).parent.parent / "docs" / "figures"
-ENTRIES = {
-    "vgrpo": [],
-    "own_pairs": ["shared=false"],
-    "uniform_times": ["stratified=false"],
-    "plain_error": ["adaptive=false"],
-    "pairs_2": ["pairs=2"],
-    "pairs_8": ["pairs=8"],
-    "v_error": ['loss="v"'],
-    "epsilon_error": ['loss="epsilon"'],
-    "all_twice": ["split=false", "steps=2"],
+TABLES = {
+    "ablations": {
+        "vgrpo": [],
+        "own_pairs": ["objective.shared=false"],
+        "uniform_times": ["objective.stratified=false"],
+        "plain_error": ["objective.adaptive=false"],
+        "pairs_2": ["objective.pairs=2"],
+        "pairs_8": ["objective.pairs=8"],
+        "v_error": ['objective.loss="v"'],
+        "epsilon_error": ['objective.loss="epsilon"'],
+        "all_twice": ["objective.split=false", "objective.steps=2"],
+    },
+    "study": {
+        "vgrpo": [],
+        "all_twice": ["objective.split=false", "objective.steps=2"],
+        "one_step": ["objective.split=false", "objective.steps=1", "objective.soft_clip=3.0", "optimizer.lr=6e-4"],
+        "soft_clip": ["objective.soft_clip=3.0"],
+        "tight_clip": ["objective.clip=3e-3"],
+        "loose_clip": ["objective.clip=3e-2"],
+        "kl": ["objective.kl=0.3"],
+        "span": ["objective.span=[0.1,1.0]"],
+        "low_rate": ["optimizer.lr=1.5e-4"],
+        "no_warmup": ["optimizer.warmup=0"],
+        "ema": ["optimizer.ema=0.9"],
+        "top": ["objective.top=0.5"],
+    },
+}
+HOW = {
+    "ablations": ["--seeds", "0,1,2", "--budget", "60000"],
+    "study": ["--seeds", "7,8", "--budget", "86400", "--set", "eval.prompts.split=validation"],
 }
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--only", action="append", default=[], choices=ENTRIES)
-    parser.add_argument("--seeds", default="0,1,2")
-    parser.add_argument("--budget", default="60000")
-    parser.add_argument("--out", type=Path, default=Path("compare/ablations"))
+    parser.add_argument("table", nargs="?", default="ablations", choices=TABLES)
+    parser.add_argument("--only", action="append", default=[])
+    parser.add_argument("--out", type=Path)
     asked = parser.parse_args()
-    entries = ",".join(f"{label}=vgrpo" for label in ENTRIES)
-    sets = [f"{label}:objective.{key}" for label, keys in ENTRIES.items() for key in keys]
-    words = ["--objectives", entries, "--seeds", asked.seeds, "--budget", asked.budget, "--out", str(asked.out)]
+    table, out = TABLES[asked.table], asked.out or Path("compare") / asked.table
+    sets = [f"{label}:{key}" for label, keys in table.items() for key in keys]
+    words = ["--objectives", ",".join(f"{label}=vgrpo" for label in table), *HOW[asked.table], "--out", str(out)]
     words += [word for each in [*sets, "checkpoint.every=0"] for word in ("--set", each)]
     words += [word for label in asked.only for word in ("--only", label)]
     subprocess.run([sys.executable, "-m", "vgrpo_cli", "compare", "words", *words], check=True)
-    shutil.copy(asked.out / "compare.json", FIGURES / "ablations.json")
-    shutil.copy(asked.out / "compare.svg", FIGURES / "ablations.svg")
+    shutil.copy(out / "compare.json", FIGURES / f"{asked.table}.json")
 
 
 if __name__ == "__main__":

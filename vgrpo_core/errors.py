@@ -35,6 +35,14 @@ class RunError(VgrpoError):
     exit_code = 1
 
 
+class Diverged(RunError):
+    """Weights that are of no use any more: they are not saved, and to go on from an earlier checkpoint needs a lower rate."""
+
+
+class NoSignal(RunError):
+    """Rewards that have told no sample from another for too long."""
+
+
 class RankError(RunError):
     """Ranks that have lost each other, or differ: nothing can be saved."""
 

@@ -47,8 +47,7 @@ class Folder:
         """Read metrics.jsonl; a last line that a crash cut short is left out."""
         if not self.metrics.is_file():
             return []
-        whole = self.metrics.read_text(encoding="utf-8").split("\n")[:-1]
-        return [json.loads(line) for line in whole]
+        return [json.loads(line) for line in self.metrics.read_text(encoding="utf-8").split("\n")[:-1]]
 
     def rewind(self, iteration: int) -> None:
         """Drop the lines after `iteration`: the run will write them again."""
@@ -57,8 +56,7 @@ class Folder:
 
     def latest(self) -> Path:
         """Return the newest checkpoint; none is a RunError."""
-        found = checkpoint.complete(self.checkpoints)
-        if not found:
+        if not (found := checkpoint.complete(self.checkpoints)):
             raise RunError(f"{self.path}: no checkpoint to resume from; start again without --resume")
         return found[-1]
 

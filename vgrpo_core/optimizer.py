@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from torch.distributed.tensor import DTensor
 
 from .copies import AVERAGE, Copies
-from .errors import RunError
+from .errors import Diverged
 from .events import Metrics
 
 if TYPE_CHECKING:
@@ -44,7 +44,7 @@ class Optimizer:
         self.refused = 0
 
     def step(self, iteration: int) -> Metrics:
-        """Step along the accumulated gradient and clear it; a non-finite one is refused, three in a row are a RunError."""
+        """Step along the accumulated gradient and clear it; a non-finite one is refused, three in a row are Diverged."""
         norm = nn.utils.clip_grad_norm_(self.parameters, self.options.max_grad_norm)
         norm = norm.full_tensor() if isinstance(norm, DTensor) else norm
         finite = bool(norm.isfinite())
@@ -57,7 +57,7 @@ class Optimizer:
         self.adamw.zero_grad(set_to_none=True)
         self.refused = 0 if finite else self.refused + 1
         if self.refused == REFUSED_LIMIT:
-            raise RunError(f"the gradient was not finite {REFUSED_LIMIT} times in a row; lower optimizer.lr or look at the rewards")
+            raise Diverged(f"the gradient was not finite {REFUSED_LIMIT} times in a row; lower optimizer.lr or look at the rewards")
         return {"grad/norm": norm.item() if finite else None, "grad/refused": self.refused}
 
     def state(self) -> dict[str, Tensor]:

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from .copies import Copies
-from .errors import RunError
+from .errors import Diverged
 from .keys import Purpose, generator
 from .plugin import Prompt, Sampler, StochasticSampler, Trajectory
 from .policy import Policy
@@ -116,7 +116,7 @@ def _checked(sampler: Sampler, latents: Tensor, noise: Tensor) -> Tensor:
     if latents.shape != noise.shape:
         raise ValueError(f'sampler "{sampler.name}" returned latents {list(latents.shape)} for noise {list(noise.shape)}')
     if not latents.isfinite().all():
-        raise RunError("the model draws latents that are not finite: its weights have diverged; lower optimizer.lr and start again")
+        raise Diverged("the model draws latents that are not finite: its weights have diverged; lower optimizer.lr")
     return latents
 
 

@@ -11,7 +11,7 @@ import torch
 
 from . import checkpoint
 from .copies import AVERAGE
-from .errors import RankError, RunError
+from .errors import Diverged, RankError, RunError
 from .events import Iterated, Listener, Metrics, Saved, Started
 from .folder import Folder, best, evaluated
 from .ranks import Ranks
@@ -126,7 +126,7 @@ def _failed(error: Exception, trainer: Trainer, folder: Folder) -> Exception:
     ranks = trainer.ranks
     alone = ranks.sharded or isinstance(error, RankError)  # sharded ranks fail one by one: the others are waiting elsewhere
     common = ranks.count == 1 or ranks.agreed or (isinstance(error, RunError) and not alone)
-    if not trainer.moved and common:  # to save takes every rank
+    if not trainer.moved and common and not isinstance(error, Diverged):  # to save takes every rank
         checkpoint.save(folder.checkpoints, trainer.state(), keep=trainer.recipe.checkpoint.keep, ranks=ranks)
     kept = checkpoint.complete(folder.checkpoints)
     where = f"failed after iteration {trainer.done}; " + (f"iteration {int(kept[-1].name)} is kept" if kept else "nothing is kept")

@@ -13,7 +13,7 @@ from . import metrics
 from .advantages import Advantages, combine
 from .checkpoint import Checkpoint, begin
 from .copies import AVERAGE, Copies
-from .errors import RunError
+from .errors import NoSignal
 from .events import Evaluated, Listener, Metrics, Warned
 from .keys import seed
 from .optimizer import Optimizer
@@ -106,8 +106,8 @@ class Trainer:
         line |= metrics.of_advantages(advantages)
         self.idle = 0 if bool(advantages.values.any()) else self.idle + 1
         if self.idle >= IDLE_LIMIT:
-            means = ", ".join(f"{key} {value}" for key, value in line.items() if key.endswith("/mean"))
-            raise RunError(f"every advantage was 0 in {IDLE_LIMIT} iterations: all rewards of a group are equal ({means})")
+            means = ", ".join(f"{key} {'missing' if value is None else value}" for key, value in line.items() if "/mean" in key)
+            raise NoSignal(f"every advantage was 0 in {IDLE_LIMIT} iterations: all rewards of a group equal or missing ({means})")
         return advantages, line
 
     def step(self, update: Update, rollout: Rollout, step: int, samples: int) -> Metrics:

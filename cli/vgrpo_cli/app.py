@@ -44,7 +44,7 @@ Overrides = Annotated[list[str] | None, SetOption]
 def main() -> None:
     """Run the command; an error that people can mend is one message on stderr and an exit code."""
     try:
-        sys.exit(app(standalone_mode=False))
+        sys.exit(app(standalone_mode=False, prog_name="vgrpo"))
     except mistakes.UsageError as error:
         typer.echo(mistakes.worded(error, typer.main.get_command(app), sys.argv[1:]), err=True)
         sys.exit(VgrpoError.exit_code)

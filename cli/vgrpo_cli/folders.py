@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import tempfile
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -67,6 +68,16 @@ def _at(out: Path) -> Place:
     return Place(out, ())
 
 
+def check_place(path: Path, option: str) -> Path:
+    """Check, before the work, that something can be written in a folder, or in the nearest one above it that is there."""
+    above = next(folder for folder in (path, *path.absolute().parents) if folder.exists())
+    try:
+        tempfile.TemporaryFile(dir=above).close()
+    except OSError as error:
+        raise VgrpoError(f"{path}: can't be written there: {error.strerror}; name another place with {option}") from error
+    return path
+
+
 def saved(name: str, out: Path | None) -> Path:
     """Return `out`, or the folder of a run of that name that was saved last; one without a checkpoint is a VgrpoError."""
     if out is not None:
@@ -93,7 +104,8 @@ def check_same(given: Recipe, kept: Recipe) -> None:
     keys = [key for key in {**there, **here} if here.get(key) != there.get(key) and not FREE.fullmatch(key)]
     if keys:
         lines = [f"{key} was {shown(there.get(key))}, now {shown(here.get(key))}" for key in keys]
-        fix = "Resume with the values it was started with (run.iterations, checkpoint.* and eval.* may change), or start a new run."
+        may = "run.iterations, checkpoint.* and eval.* may change, optimizer.lr with --set"
+        fix = f"Resume with the values it was started with ({may}), or start anew."
         raise VgrpoError("\n  ".join([f"--resume: {kept.path.parent} was started with another recipe", *lines, fix]))
 
 

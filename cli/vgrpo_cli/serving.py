@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import typer
 
@@ -21,6 +21,9 @@ from vgrpo_recipe.registry import Registry
 from vgrpo_recipe.tables import Source
 
 from . import typed
+
+if TYPE_CHECKING:
+    from vgrpo_remote.server import Service
 
 Ready = Callable[[], None]
 NEEDED = ("starlette", "uvicorn", "httpx")
@@ -51,15 +54,19 @@ def serve(asked: Asked) -> None:
 
     sent, parent = process.attach() if asked.attached else ({}, None)
     settle()
+    from vgrpo_remote import server
+    from vgrpo_remote.wire import Limits
+
     registry = Registry.discover()
     offer = choose(registry, "reward", asked.reward, Path.cwd())
     plugin = _sent(offer, sent, registry) if parent else typed.reward(offer, asked.options, registry)
-    token = guard(asked.host, asked.token_env)
+    token, device = guard(asked.host, asked.token_env), typed.device(asked.device)
+    service = server.Service(offer, plugin, device, token, Limits(images=asked.images))
     with listen(asked.host, asked.port) as listening:
         address = listening.getsockname()
         typer.echo(f'reward "{offer.name}" ({offer.source}) at {url(address)}: loading', err=asked.attached)
         ready = partial(print, address[1], file=parent, flush=True) if parent else partial(typer.echo, "ready; stop it with Ctrl-C")
-        _run(asked, offer, plugin, token, listening, ready)
+        _run(service, asked, listening, ready)
 
 
 def _sent(offer: Offer, options: dict[str, Any], registry: Registry) -> Reward:
@@ -68,11 +75,9 @@ def _sent(offer: Offer, options: dict[str, Any], registry: Registry) -> Reward:
     return plugin
 
 
-def _run(asked: Asked, offer: Offer, plugin: Reward, token: str | None, listening: socket.socket, ready: Ready) -> None:
+def _run(service: Service, asked: Asked, listening: socket.socket, ready: Ready) -> None:
     from vgrpo_remote import server
-    from vgrpo_remote.wire import Limits
 
-    service = server.Service(offer, plugin, typed.device(asked.device), token, Limits(images=asked.images))
     try:
         server.run(service, server.make(service, signals=not asked.attached), listening, ready)
     except KeyboardInterrupt:

@@ -13,11 +13,12 @@ from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
 
+from vgrpo_core.errors import Diverged
 from vgrpo_core.events import Evaluated, Event, Started, Warned
 from vgrpo_core.recipe import Recipe
 from vgrpo_recipe import load
 from vgrpo_recipe.layout import WATCHED
-from vgrpo_recipe.plan import Plan
+from vgrpo_recipe.plan import Plan, unbegun
 
 from . import folders, pictures
 from .launch import check_launcher, command, processes, rank
@@ -43,10 +44,10 @@ class Asked:
     out: Path | None
     resume: bool
 
-    def again(self, folder: Path, iterations: int = 0) -> str:
-        """Return the command that goes on with the run in `folder`, to `iterations` in all if given."""
-        sets = [item for item in self.overrides if not iterations or item.partition("=")[0].strip() != "run.iterations"]
-        sets += [f"run.iterations={iterations}"] if iterations else []
+    def again(self, folder: Path, changes: Mapping[str, float] | None = None) -> str:
+        """Return the command that goes on with the run in `folder`, with other values of the keys in `changes`."""
+        sets = [item for item in self.overrides if item.partition("=")[0].strip() not in (changes or {})]
+        sets += [f"{key}={value!r}" for key, value in (changes or {}).items()]
         words = [*command(), "run", self.recipe, "--resume", "--out", str(folder)]
         return shlex.join(words + [word for item in sets for word in ("--set", item)])
 
@@ -76,8 +77,9 @@ class Job:
         """Find the run to go on with; what is resumed is the recipe that it kept, with the overrides."""
         given = load(find(asked.recipe), asked.overrides, track=False)  # trackers may change
         path = folders.saved(given.run.name, asked.out)
-        folders.check_same(given, load(path / "recipe.toml", track=False))
-        recipe = load(path / "recipe.toml", asked.overrides)
+        slower = [item for item in asked.overrides if item.partition("=")[0].strip() == "optimizer.lr"]
+        folders.check_same(given, load(path / "recipe.toml", slower, track=False))
+        recipe = unbegun(load(path / "recipe.toml", asked.overrides))  # all that it learned is in its checkpoint
         Plan.of(recipe, processes())
         _check_device(recipe)
         return cls(asked, recipe, path)
@@ -94,6 +96,15 @@ class Job:
         from vgrpo_core.folder import Folder, evaluated
 
         return evaluated(next(iter(Folder(self.path).lines()), {}))
+
+    def mended(self, error: Exception) -> str:
+        """Return the command that goes on after an error; at half the rate after weights that have diverged."""
+        slower = {"optimizer.lr": self.recipe.optimizer.lr / 2} if isinstance(error, Diverged) else {}
+        return self.asked.again(self.path, slower)
+
+    def longer(self, done: int) -> str:
+        """Return the command that trains for as many iterations again."""
+        return self.asked.again(self.path, {"run.iterations": 2 * done})
 
     def finished(self) -> int:
         """Return how many iterations a resumed run has done if there is nothing left to do, else 0."""
@@ -118,7 +129,7 @@ def train(asked: Asked) -> int:
             if interrupts.loading:
                 job.give_up()
             elif folders.checkpoints(job.path):
-                error.add_note(f"  go on with: {asked.again(job.path)}")
+                error.add_note(f"  go on with: {job.mended(error)}")
             raise
 
 
@@ -164,8 +175,7 @@ def _train(job: Job, interrupts: Interrupts) -> int:
         rewards = {entry.label: entry.weight_at(0) * entry.scale for entry in job.recipe.rewards}
         screen = Screen(console, rewards, job.recipe.run.iterations, job.start())
         if done := job.finished():
-            again = job.asked.again(job.path, 2 * done)
-            screen.say(f"{job.path} is finished: all {done} iterations are done; go on with: {again}")
+            screen.say(f"{job.path} is finished: all {done} iterations are done; go on with: {job.longer(done)}")
             return 0
         for line in _introduction(job):
             screen.say(line)
@@ -236,4 +246,4 @@ def _next(job: Job, screen: Screen, summary: Mapping[str, Any]) -> str:
         screen(Warned(f"no before-after.png: {error}"))
     report = f" and {job.path / NAME}" if (job.path / NAME).is_file() else ""
     where = f"look at {look}{report}; the weights are in {job.path / 'model'}"
-    return f"{job.path}: {where}; go on with: {job.asked.again(job.path, 2 * done)}"
+    return f"{job.path}: {where}; go on with: {job.longer(done)}"

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeVar, cast, get_args
 
+from vgrpo_cli import folders
 from vgrpo_cli.shipped import find
 from vgrpo_core import RecipeError, VgrpoError
 from vgrpo_recipe.registry import Registry
@@ -88,7 +89,7 @@ def read(asked: Asked) -> Comparison:
     common, entries = _recipes(path, words, registry, mistakes)
     if common is None or mistakes:
         raise RecipeError(mistakes)
-    out = asked.out or OUT / common.base.run.name
+    out = folders.check_place(asked.out or OUT / common.base.run.name, "--out")
     chosen = tuple(entry for entry in entries if entry.label in only)
     comparison = Comparison(common, entries, chosen, seeds, budget, sweep, levels, out)
     _check(comparison)

@@ -18,7 +18,7 @@ from vgrpo_cli.screen import number
 from vgrpo_cli.signals import Interrupts
 from vgrpo_cli.training import settle
 from vgrpo_core import VgrpoError
-from vgrpo_core.errors import reason
+from vgrpo_core.errors import Diverged, NoSignal, reason
 from vgrpo_core.events import Evaluated, Event, Iterated, Metrics, Started, Warned
 from vgrpo_core.recipe import Recipe
 
@@ -27,8 +27,6 @@ from .asked import Asked, Comparison, read
 from .entries import Entry
 from .jobs import ENDED, Done, Job, check_same, lines, points
 from .results import over, tried
-
-IDLE, BROKEN = "vgrpo_core.trainer", ("vgrpo_core.optimizer", "vgrpo_core.rollout")  # where the core gives a run up
 
 
 def compare(asked: Asked) -> int:
@@ -121,11 +119,11 @@ class _Runner:
         except Stopped:
             raise
         except Exception as error:
-            done, origin = lines(job.folder), raised_in(error)
-            if not done or origin not in (IDLE, *BROKEN):
+            done, broken = lines(job.folder), isinstance(error, Diverged)
+            if not done or not (broken or isinstance(error, NoSignal)):
                 raise
-            why = f"{'broke' if origin in BROKEN else 'ended'} in iteration {int(done[-1]['iteration'] or 0) + 1}: {reason(error)}"
-            (job.folder / ENDED).write_text(json.dumps({"why": why, "broken": origin in BROKEN}) + "\n", encoding="utf-8")
+            why = f"{'broke' if broken else 'ended'} in iteration {int(done[-1]['iteration'] or 0) + 1}: {reason(error)}"
+            (job.folder / ENDED).write_text(json.dumps({"why": why, "broken": broken}) + "\n", encoding="utf-8")
             self.say(f"  {why}", "yellow")
         finally:
             _let_go()
@@ -173,15 +171,6 @@ class _Listener:
 
         if self.runner.interrupts.received:
             raise Stopped(f"stopped before iteration {iteration + 1}")
-
-
-def raised_in(error: Exception) -> str | None:
-    """Name the module that raised what ended a run: training gives itself up in few places, all else is a fault around it."""
-    inner: BaseException = error.__cause__ or error
-    place = inner.__traceback__
-    while place and place.tb_next:
-        place = place.tb_next
-    return place.tb_frame.f_globals.get("__name__") if place else None
 
 
 def _outcome(run: Done) -> str:

@@ -108,7 +108,7 @@ class Common:
 def read(path: Path, overrides: Sequence[Override], registry: Registry) -> Recipe:
     """Load a recipe; mistakes in overrides are told in the words that asked for them."""
     try:
-        return load(path, [item.text for item in overrides], registry)
+        return load(path, [item.text for item in overrides], registry, track=False)
     except RecipeError as error:
         raise RecipeError([_as_typed(mistake, overrides) for mistake in error.mistakes]) from error
 

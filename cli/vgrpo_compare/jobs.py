@@ -94,7 +94,7 @@ def check_same(given: Recipe, folder: Path, registry: Registry) -> None:
     kept = folder / "recipe.toml"
     if not kept.is_file() or kept.read_text(encoding="utf-8") == given.to_toml():
         return
-    here, there = dict(flat(given.table)), dict(flat(load(kept, registry=registry).table))
+    here, there = dict(flat(given.table)), dict(flat(load(kept, registry=registry, track=False).table))
     keys = [key for key in {**there, **here} if here.get(key) != there.get(key) and not key.startswith("checkpoint.")]
     if keys:
         lines = [f"{key} was {shown(there.get(key))}, now {shown(here.get(key))}" for key in keys]

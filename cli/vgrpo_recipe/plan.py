@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -14,6 +14,11 @@ from vgrpo_core.recipe import Recipe, moments
 def begun(path: Path) -> bool:
     """Tell whether a run can begin with `path`: a checkpoint, a folder of some, or a run that has one."""
     return any(next(path.glob(f"{inside}state.json"), None) for inside in ("", "[0-9]*/", "checkpoints/[0-9]*/"))
+
+
+def unbegun(recipe: Recipe) -> Recipe:
+    """Return a recipe for the model as it is: it does not begin with what another run learned."""
+    return replace(recipe, run=recipe.run.model_copy(update={"init": None}))
 
 
 @dataclass(frozen=True)

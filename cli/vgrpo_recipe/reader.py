@@ -157,7 +157,7 @@ class _Reader:
         field = section.offer.plugin.model_fields.get(key) if section.offer else None
         if not field or field.annotation not in (Path, Path | None) or not isinstance(value, str):
             return value
-        overridden = (*section.at, key) in self.source.overridden
+        overridden = any((*section.at, key)[: len(at)] == at for at in self.source.overridden)
         return str((Path() if overridden else self.source.path.parent).resolve() / Path(value).expanduser())
 
     def validate(self, section: _Section, model: type[BaseModel], values: Mapping[str, Any]) -> BaseModel | None:

@@ -6,18 +6,20 @@ import json
 import sys
 from collections.abc import Mapping, Sequence
 from contextlib import redirect_stdout
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from vgrpo_cli import folders
 from vgrpo_cli.shipped import find
 from vgrpo_cli.training import settle
 from vgrpo_core import VgrpoError
 from vgrpo_core.recipe import Recipe
 from vgrpo_recipe import load
+from vgrpo_recipe.plan import unbegun
 
 from .interval import LEVEL, RESAMPLES, Compared, Judged, compare, summarise
 from .restore import BASE, KEPT, LAST, Model, Weights, find_checkpoint, find_run, next_free, on_device, pick_device
@@ -140,8 +142,7 @@ def _of_run(run: Path, asked: Asked) -> tuple[Recipe, Side]:
 def _of_model(asked: Asked) -> tuple[Recipe, Side]:
     if asked.checkpoint:
         raise VgrpoError(f'--checkpoint {asked.checkpoint}: "{asked.target}" is no run; a model has no checkpoints')
-    recipe = load(find(str(asked.recipe)), [*asked.sets, f"backbone.model={json.dumps(asked.target)}"], track=False)
-    recipe = replace(recipe, run=recipe.run.model_copy(update={"init": None}))  # the model as it is
+    recipe = unbegun(load(find(str(asked.recipe)), [*asked.sets, f"backbone.model={json.dumps(asked.target)}"], track=False))
     return recipe, Side(asked.target.rstrip("/"), Weights(recipe))
 
 
@@ -162,11 +163,11 @@ def _told_apart(sides: Sequence[Side]) -> list[Side]:
 
 
 def _out(asked: Asked, run: Path | None, name: str) -> Path:
-    if asked.out is None:
-        return next_free((run or Path()) / "evaluations", name, ".json")
-    if asked.out.exists():
-        raise VgrpoError(f"--out {asked.out} exists and is not overwritten; name another file")
-    return asked.out
+    out = next_free((run or Path()) / "evaluations", name, ".json") if asked.out is None else asked.out
+    if out.exists():
+        raise VgrpoError(f"--out {out} exists and is not overwritten; name another file")
+    folders.check_place(out.parent, "--out")
+    return out
 
 
 def _rewards(bench: Bench, found: Sequence[Mapping[str, Found]]) -> dict[str, Compared | Judged]:

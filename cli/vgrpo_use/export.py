@@ -77,7 +77,7 @@ def export(asked: Asked) -> Iterator[str]:
             job.folder.rmdir()  # it is empty, and not every system replaces a folder
         partial.replace(job.folder)
     except OSError as error:
-        raise VgrpoError(f"{job.folder}: {reason(error)}; nothing was written") from error
+        raise VgrpoError(f"{job.folder}: {error.strerror or reason(error)}; nothing was written") from error
     finally:
         shutil.rmtree(partial, ignore_errors=True)
     yield f"wrote {job.folder}"

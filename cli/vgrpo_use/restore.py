@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from vgrpo_cli import typed
-from vgrpo_cli.folders import RUNS, checkpoints
+from vgrpo_cli.folders import RUNS, check_place, checkpoints
 from vgrpo_core import VgrpoError
 from vgrpo_core.errors import nearest
 from vgrpo_core.recipe import Recipe
@@ -130,7 +130,7 @@ def new_folder(path: Path, option: str) -> Path:
     if path.exists() and not (path.is_dir() and not any(path.iterdir())):
         what = "the folder is not empty" if path.is_dir() else "not a folder"
         raise VgrpoError(f"{option} {path}: {what}, and nothing is overwritten; choose another")
-    return path
+    return check_place(path, option)
 
 
 def next_free(folder: Path, name: str, suffix: str = "") -> Path:

@@ -13,7 +13,6 @@ from pydantic import ValidationError
 
 from vgrpo_cli.training import settle
 from vgrpo_core import Prompt, Sampler, VgrpoError
-from vgrpo_core.errors import reason
 from vgrpo_core.prompts import load_prompts
 from vgrpo_core.recipe import PromptSet, Recipe
 from vgrpo_recipe.choice import choose
@@ -66,7 +65,7 @@ class Job:
         if why and not typed:
             raise VgrpoError(f"{why}\n  Name what to draw with --prompt or --prompts.")
         name = weights.label.zfill(6) if weights.checkpoint else weights.label
-        out = next_free(folder / "images", name) if asked.out is None else new_folder(asked.out, "--out")
+        out = new_folder(asked.out or next_free(folder / "images", name), "--out")
         places = [_place(prompt, held_out) for prompt in typed] if typed else range(len(held_out))
         seed = recipe.eval.seed if asked.seed is None else asked.seed
         return cls(weights, _sampler(recipe, asked.steps), typed or held_out, places, seed, asked.count, out, why if typed else "")
@@ -94,7 +93,7 @@ def save(job: Job) -> Iterator[Path]:
     entries = list[dict[str, Any]]()
     for image in images(job):
         if not entries:
-            _make(job.out)
+            job.out.mkdir(parents=True, exist_ok=True)
         number, each = divmod(len(entries), job.count)
         about = {"prompt": job.prompts[number].text, "number": number, "seed": job.seed, "sample": each, **_origin(job)}
         path = job.out / f"{number:03d}-seed{job.seed}-{each}.png"
@@ -157,13 +156,6 @@ def _sampler(recipe: Recipe, steps: int | None) -> Sampler:
         return type(sampler).model_validate({**sampler.model_dump(), "steps": steps})
     except ValidationError as error:
         raise VgrpoError(f'--steps {steps}: sampler "{sampler.name}" refuses it: {error.errors()[0]["msg"]}') from error
-
-
-def _make(folder: Path) -> None:
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise VgrpoError(f"{folder}: the folder can't be made: {reason(error)}") from error
 
 
 def _origin(job: Job) -> dict[str, str]:

@@ -7,6 +7,8 @@ import shutil
 import pytest
 from PIL import Image
 
+from vgrpo_recipe import load
+
 VARIES = ("seconds", "memory/peak_gb")
 
 
@@ -126,6 +128,21 @@ def test_iterations_checkpoints_and_evaluation_may_change(vgrpo, done):
     result = vgrpo("run", "toy.toml", "--resume", *(word for change in changes for word in ("--set", change)))
     assert (result.code, result.err) == (0, "")
     assert [path.name for path in (done / "checkpoints").iterdir()] == ["000003"]
+
+
+def test_the_rate_may_change_where_it_is_typed(vgrpo, done):
+    result = vgrpo("run", "toy.toml", "--resume", "--set", "run.iterations=3", "--set", "optimizer.lr=0.05")
+    assert (result.code, result.err) == (0, "")
+    assert load(done / "recipe.toml").optimizer.lr == 0.05
+
+
+def test_a_resumed_run_does_not_need_the_run_that_it_began_with(vgrpo, done, folder):
+    words = ("--set", "run.init=runs/toy", "--out", "second")
+    assert vgrpo("run", "toy.toml", *words).code == 0
+    shutil.rmtree(done)
+    result = vgrpo("run", "toy.toml", *words, "--set", "run.iterations=3", "--resume")
+    assert (result.code, result.err) == (0, "")
+    assert load(folder / "second" / "recipe.toml").run.init == done
 
 
 def test_the_recipe_of_the_folder_is_what_goes_on(vgrpo, done, folder):

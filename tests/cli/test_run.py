@@ -182,6 +182,13 @@ def test_a_run_without_any_signal_stops_and_says_why(vgrpo, folder):
     assert result.err.startswith("Error: every advantage was 0")
 
 
+def test_after_weights_that_have_diverged_the_way_on_is_half_the_rate(vgrpo):
+    result = vgrpo("run", "toy.toml", "--set", "optimizer.lr=1e38", "--set", "optimizer.warmup=0", "--set", "checkpoint.every=1")
+    assert result.code == 1
+    assert "its weights have diverged" in result.err
+    assert result.err.rstrip().endswith("--set optimizer.warmup=0 --set checkpoint.every=1 --set optimizer.lr=5e+37")
+
+
 def test_long_lines_are_not_wrapped(vgrpo, folder):
     deep = "a" * 60 + "/" + "b" * 60
     result = vgrpo("run", "toy.toml", "--set", "run.iterations=1", "--out", deep)

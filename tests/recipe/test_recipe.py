@@ -498,6 +498,8 @@ def test_a_file_is_looked_for_beside_the_recipe_that_names_it_and_here_when_an_o
     assert read(named).prompts[0].plugin.path == tmp_path / "data" / "p.txt"
     assert read(named).table["prompts"]["path"] == str(tmp_path / "data" / "p.txt")
     assert read(named, "prompts.path=p.txt").prompts[0].plugin.path == tmp_path / "here" / "p.txt"
+    whole = 'prompts={use="./lines.py:Lines", path="p.txt"}'
+    assert read(named, whole).prompts[0].plugin.path == tmp_path / "here" / "p.txt"
     assert read(named.replace("data/p.txt", "/data/p.txt")).prompts[0].plugin.path == Path("/data/p.txt")
 
 

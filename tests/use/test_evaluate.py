@@ -164,6 +164,7 @@ MISTAKES = [
     (["small", "--recipe", "none.toml"], 'no file "none.toml"'),
     (["small", "--set", "eval.sede=1"], 'did you mean "seed"?'),
     (["small", "--out", "toy.toml"], "--out toy.toml exists and is not overwritten"),
+    (["small", "--out", "toy.toml/x.json"], "toy.toml: can't be written there: Not a directory; name another place with --out"),
     (["nothing", "--recipe", "toy.toml", "--checkpoint", "2"], "a model has no checkpoints"),
     (["nothing", "--recipe", "toy.toml"], 'unknown key "model"'),
 ]

@@ -173,6 +173,7 @@ def test_an_empty_folder_is_filled_and_any_other_left_alone(toy_run, vgrpo):
 
 
 MISTAKES = [
+    (["--to", "/proc/x"], "/proc/x: can't be written there: No such file or directory; name another place with --to"),
     (["--checkpoint", "base"], "there is nothing to export"),
     (["--full"], 'backbone "toy" is no diffusers pipeline'),
     (["--private"], "add --push-to-hub owner/name"),

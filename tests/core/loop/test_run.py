@@ -7,7 +7,9 @@ import pytest
 import torch
 
 from vgrpo_core import RunError, checkpoint
+from vgrpo_core.errors import Diverged
 from vgrpo_core.events import Evaluated, Iterated, Saved, Started, Warned
+from vgrpo_core.optimizer import Optimizer
 from vgrpo_core.run import Stopped, pick_device
 from vgrpo_core.surrogate import SurrogateUpdate
 
@@ -261,6 +263,23 @@ def test_three_gradients_that_are_not_finite_stop_the_run_and_a_checkpoint_is_le
         with pytest.raises(RunError, match="not finite 3 times in a row"):
             go("run", "checkpoint.every=3", monitor=True)
     assert held(tmp_path / "run") == ["000003"]
+    assert end(go("run", resume=True, monitor=True)) == whole
+
+
+def test_weights_that_have_diverged_are_not_saved_over_those_of_before(go, end, whole, tmp_path, monkeypatch):
+    step = Optimizer.step
+
+    def spoil(self, iteration):
+        found = step(self, iteration)
+        for parameter in self.parameters if iteration == 3 else ():
+            parameter.data.fill_(torch.nan)
+        return found
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Optimizer, "step", spoil)
+        with pytest.raises(Diverged, match="failed after iteration 3; iteration 2 is kept"):
+            go("run", "checkpoint.every=2", monitor=True)
+    assert held(tmp_path / "run") == ["000002"]
     assert end(go("run", resume=True, monitor=True)) == whole
 
 
