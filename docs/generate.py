@@ -9,7 +9,6 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from numpy import interp
 from pydantic.fields import FieldInfo
 from typer.main import get_command
 from typer.testing import CliRunner
@@ -28,6 +27,7 @@ from vgrpo_recipe.registry import Registry
 from vgrpo_recipe.tables import At, dump
 
 DOCS = Path(__file__).parent
+LEVELS = (0.6, 0.7, 0.8)  # of the tables of V-GRPO's parts
 
 
 def keys() -> str:
@@ -148,12 +148,17 @@ def _errors(found: dict[str, float]) -> str:
 
 
 def overhead() -> str:
-    """Render what an iteration takes beyond the calls that it is made of, for each model."""
+    """Render what an iteration takes beyond the calls that it is made of, for each model, and the parts of a whole run."""
     found = json.loads((DOCS / "figures" / "overhead.json").read_text(encoding="utf-8"))
     parts = [name for name in next(iter(found.values())) if name != "beyond"]
     rows = [f"| {name} | {' | '.join(f'{model[name]:.3f} s' for model in found.values())} |" for name in parts]
     more = f"| more than its calls | {' | '.join(format(model['beyond'], '.1%') for model in found.values())} |"
-    return "\n".join([f"| | {' | '.join(found)} |", f"| --- |{' --- |' * len(found)}", *rows, more])
+    return "\n".join([f"| | {' | '.join(found)} |", f"| --- |{' --- |' * len(found)}", *rows, more, "", _profile()])
+
+
+def _profile() -> str:
+    found = json.loads((DOCS / "figures" / "profile.json").read_text(encoding="utf-8"))
+    return "\n".join(["| | share of the run |", "| --- | ---: |", *(f"| {name} | {share:.1%} |" for name, share in found.items())])
 
 
 def benchmark() -> str:
@@ -161,25 +166,33 @@ def benchmark() -> str:
     found = json.loads((DOCS / "figures" / "benchmark.json").read_text(encoding="utf-8"))
     parts = [compared.about(found), compared.markdown(compared.scores(found)), "![Score against cost](figures/benchmark.svg)"]
     parts += [part for name, rows in compared.tables(found) for part in (f"**{name}**", compared.markdown(rows))]
-    return "\n\n".join([*parts, *compared.notes(found), _study(), _variance()])
+    changed = [_changed("ablations", "One part off at a time"), _changed("study", "What keeps it up")]
+    return "\n\n".join([*parts, *compared.notes(found), *changed, _variance()])
 
 
-def _study() -> str:
-    found = json.loads((DOCS / "figures" / "study.json").read_text(encoding="utf-8"))
-    marks = (20_000, 40_000, 60_000, 84_000)
+def _changed(name: str, heading: str) -> str:
+    """Render a comparison of V-GRPO with itself, one change at a time: scores, and the cost to reach some levels."""
+    found = json.loads((DOCS / "figures" / f"{name}.json").read_text(encoding="utf-8"))
+    first, *_ = entries = found["entries"]
+    levels = [(at, level) for at, level in enumerate(found["levels"]) if level in LEVELS]
+    head = ["entry", "settings", "final score", "best score", *(f"cost to {level:g}" for _, level in levels)]
+    scores = [row[:3] for row in compared.scores({**found, "entries": [{**entry, "sweep": None} for entry in entries]})[1:]]
     rows = [
-        f"| `{settings}` | {seed} | {' | '.join(_at(points, mark) for mark in marks)} |"
-        for settings, seeds in found["runs"].items()
-        for seed, points in seeds.items()
+        [label, _settings(entry, first), *means, *(_median(entry["reached"][at]["cost"], len(found["seeds"])) for at, _ in levels)]
+        for entry, (label, *means) in zip(entries, scores, strict=True)
     ]
-    head = [f"| settings | seed | {' | '.join(f'{mark:,}' for mark in marks)} |", f"| --- | ---: |{' ---: |' * len(marks)}"]
-    return "\n".join(["### What keeps it up", "", f"Scores on {found['prompts']} words, by cost:", "", *head, *rows])
+    return "\n\n".join([f"### {heading}", compared.about(found), compared.markdown([head, *rows]), *compared.notes(found)])
 
 
-def _at(points: list[list[float]], cost: float) -> str:
-    """Write the score at a cost, on the straight line between the evaluations around it."""
-    costs, scores = zip(*points, strict=True)
-    return f"{interp(cost, costs, scores):.3f}" if cost <= costs[-1] else "-"
+def _settings(entry: dict[str, Any], first: dict[str, Any]) -> str:
+    own = [override for override in entry["overrides"] if override not in first["overrides"]]
+    return f"`{' '.join(own)}`" if own else "the recipe's"
+
+
+def _median(spread: dict[str, float] | None, seeds: int) -> str:
+    if spread is None:
+        return "-"
+    return f"{spread['median']:,.0f}" + (f", {spread['count']} of {seeds}" if spread["count"] < seeds else "")
 
 
 def _variance() -> str:

@@ -33,6 +33,11 @@ def find(recipe: str) -> Path:
     raise VgrpoError(f'no file "{recipe}", and no shipped recipe of that name{hint}\n  {_known()}')
 
 
+def called(path: Path) -> str:
+    """Return what RECIPE is for a file: the bare name of a shipped one, which is the same on every machine."""
+    return path.stem if path.parent == FOLDER else str(path)
+
+
 def about(name: str) -> str:
     """Return what the first line of a shipped recipe says of it."""
     return shipped(name).read_text(encoding="utf-8").partition("\n")[0].lstrip("# ")

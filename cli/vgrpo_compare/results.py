@@ -12,6 +12,7 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
+from vgrpo_cli.shipped import called
 from vgrpo_core.recipe import RewardEntry
 
 from . import levels, plot, table
@@ -78,7 +79,7 @@ def collect(comparison: Comparison) -> dict[str, Any]:
     return {
         "format": FORMAT,
         "versions": {name: metadata.version(name) for name in ("vgrpo", "torch", "diffusers", "transformers")},
-        "recipe": str(comparison.common.path),
+        "recipe": called(comparison.common.path),
         "name": base.run.name,
         "score": {entry.label: _weight(entry) for entry in base.rewards},
         "budget": asdict(budget),

@@ -14,13 +14,13 @@ from .interval import LEVEL, Compared, Judged
 def lines(found: Evaluation) -> list[str]:
     """Return the table, and what its numbers are over."""
     names = [side.name for side in found.job.sides]
-    heads = ["difference", f"{LEVEL:.0%} interval", "better", "worse"] if len(names) == 2 else [f"{LEVEL:.0%} interval"]
+    heads = ["change", f"{LEVEL:.0%} interval", "better", "worse"] if len(names) == 2 else [f"{LEVEL:.0%} interval"]
     rows = [[label, *_cells(each)] for label, each in found.rewards.items()]
     return [*columns([["held out", *names, *heads, "missing"], *rows], right=True), "", *_notes(found)]
 
 
 def _cells(found: Compared | Judged) -> Sequence[str]:
-    missing = f"{found.missing} of {found.images + found.missing}"
+    missing = f"{found.missing}/{found.images + found.missing}"
     if isinstance(found, Judged):
         return [number(found.mean), _interval(found.interval), missing]
     means = [number(found.before), number(found.after), number(found.difference, sign="+")]
@@ -28,7 +28,7 @@ def _cells(found: Compared | Judged) -> Sequence[str]:
 
 
 def _interval(found: tuple[float, float] | None, sign: str = "") -> str:
-    return "unknown" if found is None else " to ".join(number(end, sign) for end in found)
+    return "unknown" if found is None else "..".join(number(end, sign) for end in found)
 
 
 def _share(value: float | None) -> str:

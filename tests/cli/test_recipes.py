@@ -64,6 +64,11 @@ def test_all_recipes_are_there():
     assert set(NAMES) == EXPECTED
 
 
+def test_a_shipped_recipe_is_called_by_its_name_and_another_by_its_path(folder):
+    assert shipped.called(shipped.find("words")) == "words"
+    assert shipped.called(shipped.find("toy.toml")) == "toy.toml"
+
+
 @pytest.mark.parametrize("name", NAMES)
 def test_a_shipped_recipe_passes_the_check(name, hub, folder, installed):
     path = Path(shutil.copy(shipped.shipped(name), folder))

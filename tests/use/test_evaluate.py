@@ -147,12 +147,12 @@ def test_a_model_is_judged_by_another_s_recipe(glyphs_runs, vgrpo, tmp_path):
 def test_the_table_says_what_was_found(toy_run, vgrpo):
     result = vgrpo("evaluate", toy_run.folder, "--out", "found.json")
     lines, found = result.out.splitlines(), json.loads(Path("found.json").read_text())["rewards"]["red"]
-    assert lines[0].split() == ["held", "out", "base", "small@3", "difference", "95%", "interval", "better", "worse", "missing"]
+    assert lines[0].split() == ["held", "out", "base", "small@3", "change", "95%", "interval", "better", "worse", "missing"]
     cells = lines[1].split()
     assert cells[0] == "red"
     assert math.isclose(float(cells[1]), found["before"], abs_tol=5e-4)
     assert math.isclose(float(cells[3]), found["difference"], abs_tol=5e-4)
-    assert cells[-5:] == [f"{found['better']:.0%}", f"{found['worse']:.0%}", "0", "of", "8"]
+    assert cells[-3:] == [f"{found['better']:.0%}", f"{found['worse']:.0%}", "0/8"]
     assert lines[-2].startswith("4 prompts x 2 images")
     assert lines[-1] == "each image: found.json"
 
