@@ -1,6 +1,7 @@
-"""Change one part of V-GRPO at a time: `python benchmarks/ablations.py [ablations | study]` writes docs/figures/NAME.json.
+"""Change one part of V-GRPO at a time: `python benchmarks/ablations.py [ablations | study | pairs]` writes docs/figures/NAME.json.
 
-`ablations` turns parts off, as the paper's ablation does; `study` asks what keeps a long run up, on words that no other figure is made of.
+`ablations` turns parts off, as the paper's ablation does; `study` asks what keeps a long run up, and `pairs` what fewer pairs do
+for V-GRPO and for others, both on words that no other figure is made of.
 Each entry is trained by `vgrpo compare` on the recipe `words`, at the recipe's own learning rate unless it sets one, for the same number
 of network evaluations (a backward pass counts as two). Processes with different --only may share the work; the last to end writes all.
 """
@@ -14,6 +15,7 @@ import sys
 from pathlib import Path
 
 FIGURES = Path(__file__).parent.parent / "docs" / "figures"
+NFT = AWM = ["objective.kl=0", "optimizer.lr=6e-4"]  # the best rate of their sweep in docs/benchmark.md
 TABLES = {
     "ablations": {
         "vgrpo": [],
@@ -40,10 +42,20 @@ TABLES = {
         "ema": ["optimizer.ema=0.9"],
         "top": ["objective.top=0.5"],
     },
+    "pairs": {
+        "vgrpo": [],
+        "vgrpo_2": ["objective.pairs=2"],
+        "vgrpo_1": ["objective.pairs=1"],
+        "nft=diffusion_nft": [*NFT, "objective.pairs=6"],
+        "nft_2=diffusion_nft": [*NFT, "objective.pairs=2", "objective.grid=false"],
+        "awm=awm": [*AWM, "objective.pairs=6"],
+        "awm_2=awm": [*AWM, "objective.pairs=2"],
+    },
 }
 HOW = {
     "ablations": ["--seeds", "0,1,2", "--budget", "60000"],
-    "study": ["--seeds", "7,8", "--budget", "86400", "--set", "eval.prompts.split=validation"],
+    "study": ["--seeds", "7", "--budget", "86400", "--set", "eval.prompts.split=validation"],
+    "pairs": ["--seeds", "7", "--budget", "86400", "--set", "eval.prompts.split=validation"],
 }
 
 
@@ -54,8 +66,8 @@ def main() -> None:
     parser.add_argument("--out", type=Path)
     asked = parser.parse_args()
     table, out = TABLES[asked.table], asked.out or Path("compare") / asked.table
-    sets = [f"{label}:{key}" for label, keys in table.items() for key in keys]
-    words = ["--objectives", ",".join(f"{label}=vgrpo" for label in table), *HOW[asked.table], "--out", str(out)]
+    sets = [f"{entry.partition('=')[0]}:{key}" for entry, keys in table.items() for key in keys]
+    words = ["--objectives", ",".join(entry if "=" in entry else f"{entry}=vgrpo" for entry in table), *HOW[asked.table], "--out", str(out)]
     words += [word for each in [*sets, "checkpoint.every=0"] for word in ("--set", each)]
     words += [word for label in asked.only for word in ("--only", label)]
     subprocess.run([sys.executable, "-m", "vgrpo_cli", "compare", "words", *words], check=True)

@@ -43,6 +43,7 @@ Overrides = Annotated[list[str] | None, SetOption]
 
 def main() -> None:
     """Run the command; an error that people can mend is one message on stderr and an exit code."""
+    mistakes.warn_in_words()
     try:
         sys.exit(app(standalone_mode=False, prog_name="vgrpo"))
     except mistakes.UsageError as error:

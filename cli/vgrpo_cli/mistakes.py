@@ -1,8 +1,10 @@
-"""Mistakes on the command line, in the form of all other errors: what is wrong, and what to do."""
+"""Mistakes on the command line and warnings of plugins, in the form of all others: what is wrong, and what to do."""
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 import typer
@@ -22,6 +24,17 @@ def worded(error: Any, root: Any, words: Sequence[str]) -> str:
         found = " ".join(error.format_message().split()).removesuffix(".")
         what = found.replace(". Did you mean", "; did you mean").replace(": Value error, ", ": ")
     return f"Error: {path}: {what[:1].lower()}{what[1:]}\n  `{path} --help` shows what it takes."
+
+
+def warn_in_words() -> None:
+    """Print what vgrpo and its plugins warn of as words alone; a library's warning keeps its place in the code."""
+    usual = warnings.formatwarning
+
+    def written(message: Warning | str, category: type[Warning], filename: str, lineno: int, line: str | None = None) -> str:
+        ours = category is UserWarning and any(part.startswith("vgrpo_") for part in Path(filename).parts)
+        return f"warning: {message}\n" if ours else usual(message, category, filename, lineno, line)
+
+    warnings.formatwarning = written
 
 
 def _named(command: Any, words: Sequence[str]) -> tuple[Any, str]:

@@ -4,10 +4,14 @@ from __future__ import annotations
 
 import inspect
 from collections import OrderedDict
+from collections.abc import Mapping
+from types import MappingProxyType
 from typing import Any
 
 import torch
 from torch import Tensor
+
+from .lengths import Lengths
 
 LIMIT = 512  # prompts kept; the one not used for longest goes first
 
@@ -26,8 +30,9 @@ class Uneven(Exception):
 class Embeddings:
     """Stand where a pipeline's `encode_prompt` stood."""
 
-    def __init__(self, encode_prompt: Any) -> None:
+    def __init__(self, encode_prompt: Any, components: Mapping[str, Any] = MappingProxyType({})) -> None:
         self.encode_prompt, self.signature = encode_prompt, inspect.signature(encode_prompt)
+        self.lengths = Lengths(encode_prompt, components)
         self.rows: OrderedDict[tuple[str, str], Row] = OrderedDict()
 
     @torch.no_grad()
@@ -55,6 +60,7 @@ class Embeddings:
     def _row(self, prompt: str, rest: dict[str, Any]) -> Row:
         key = (prompt, repr(sorted(rest.items())))
         if key not in self.rows:
+            self.lengths.check(prompt, rest)
             self.rows[key] = tuple(self.encode_prompt(prompt=[prompt], **rest))
         self.rows.move_to_end(key)
         if len(self.rows) > LIMIT:

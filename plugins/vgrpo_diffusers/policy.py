@@ -50,7 +50,7 @@ class PipelinePolicy(Policy):
         self.denoisers = denoisers(pipe)
         self.module = nn.ModuleDict(self.denoisers) if len(self.denoisers) > 1 else next(iter(self.denoisers.values()))
         lean(pipe)
-        pipe.encode_prompt = Embeddings(pipe.encode_prompt)
+        pipe.encode_prompt = Embeddings(pipe.encode_prompt, pipe.components)
         self.exception = exception(type(pipe))
         if self.exception.prepare_latents:
             pipe.prepare_latents = self.exception.prepare_latents(pipe)
