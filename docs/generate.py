@@ -27,7 +27,8 @@ from vgrpo_recipe.registry import Registry
 from vgrpo_recipe.tables import At, dump
 
 DOCS = Path(__file__).parent
-LEVELS = (0.6, 0.7, 0.8)  # of the tables of V-GRPO's parts
+LEVELS = (0.6, 0.7, 0.8)  # of the tables of single changes
+CHANGES = {"ablations": "One part off at a time", "study": "What keeps it up", "pairs": "Fewer pairs"}
 
 
 def keys() -> str:
@@ -166,12 +167,12 @@ def benchmark() -> str:
     found = json.loads((DOCS / "figures" / "benchmark.json").read_text(encoding="utf-8"))
     parts = [compared.about(found), compared.markdown(compared.scores(found)), "![Score against cost](figures/benchmark.svg)"]
     parts += [part for name, rows in compared.tables(found) for part in (f"**{name}**", compared.markdown(rows))]
-    changed = [_changed("ablations", "One part off at a time"), _changed("study", "What keeps it up")]
+    changed = [_changed(name, heading) for name, heading in CHANGES.items()]
     return "\n\n".join([*parts, *compared.notes(found), *changed, _variance()])
 
 
 def _changed(name: str, heading: str) -> str:
-    """Render a comparison of V-GRPO with itself, one change at a time: scores, and the cost to reach some levels."""
+    """Render a comparison of single changes: scores, and the cost to reach some levels."""
     found = json.loads((DOCS / "figures" / f"{name}.json").read_text(encoding="utf-8"))
     first, *_ = entries = found["entries"]
     levels = [(at, level) for at, level in enumerate(found["levels"]) if level in LEVELS]
