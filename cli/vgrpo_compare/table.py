@@ -22,21 +22,24 @@ def page(found: Found) -> str:
 
 
 def terminal(found: Found) -> list[str]:
-    """Return the tables as lines."""
+    """Return the tables as lines, with medians alone: the ranges of a few entries would be wider than a terminal."""
     lines = columns(scores(found), right=True)
-    for title, rows in tables(found):
+    for title, rows in tables(found, ranges=False):
         lines += ["", title, *columns(rows, right=True)]
     return [*lines, *(line for note in notes(found) for line in ("", note))]
 
 
-def tables(found: Found) -> Iterator[tuple[str, list[Row]]]:
+def tables(found: Found, *, ranges: bool = True) -> Iterator[tuple[str, list[Row]]]:
     """Yield the tables after that of the scores, with their titles."""
     first, *others = (entry["label"] for entry in found["entries"])
+    how = "median (range)" if ranges else "median"
     if found["levels"]:
         for axis, unit in UNITS.items():
-            yield f"{unit.capitalize()} to reach a held-out score: median (range), and on how many seeds", levels(found, axis)
+            reached = f"{unit.capitalize()} to reach a held-out score: {how}, and on how many seeds"
+            yield reached, levels(found, axis, ranges=ranges)
         for axis, unit in UNITS.items() if others else ():
-            yield f"Speed against {first}, in {unit}: median (range) over pairs of equal seeds", levels(found, f"{axis}_speed")
+            speed = f"Speed against {first}, in {unit}: {how} over pairs of equal seeds"
+            yield speed, levels(found, f"{axis}_speed", ranges=ranges)
     if any(entry["sweep"] for entry in found["entries"]):
         yield "Sweep: mean held-out score over the last third of evaluations", sweep(found)
 
@@ -89,21 +92,23 @@ def _mean(mean: Found | None) -> str:
     return number(mean["mean"]) + (f" ± {number(mean['std'])}" if mean["std"] is not None else "")
 
 
-def levels(found: Found, axis: str) -> list[Row]:
+def levels(found: Found, axis: str, *, ranges: bool = True) -> list[Row]:
     """Return where each entry reached each level, or how fast against the first one."""
     speed, seeds = axis.endswith("_speed"), len(found["seeds"])
     entries = found["entries"][1:] if speed else found["entries"]
     rows = [
-        [f"{level:g}", *(_spread(entry["reached"][at][axis], seeds, speed) for entry in entries)]
+        [f"{level:g}", *(_spread(entry["reached"][at][axis], seeds, speed, ranges) for entry in entries)]
         for at, level in enumerate(found["levels"])
     ]
     return [["score", *(entry["label"] for entry in entries)], *rows]
 
 
-def _spread(spread: Found | None, seeds: int, speed: bool) -> str:
+def _spread(spread: Found | None, seeds: int, speed: bool, ranges: bool) -> str:
     if spread is None:
         return "-"
     middle, low, high = (f"{spread[key]:.2f}x" if speed else _figure(spread[key]) for key in ("median", "low", "high"))
+    if not ranges:
+        return middle if spread["count"] == seeds else f"{middle} ({spread['count']} of {seeds})"
     inside = f" ({low} to {high})" if spread["count"] > 1 else ""
     return f"{middle}{inside}, {spread['count']} of {seeds}"
 
