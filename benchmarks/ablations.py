@@ -15,7 +15,7 @@ import sys
 from pathlib import Path
 
 FIGURES = Path(__file__).parent.parent / "docs" / "figures"
-NFT = AWM = ["objective.kl=0", "optimizer.lr=6e-4"]  # the best rate of their sweep in docs/benchmark.md
+OTHERS = ["objective.kl=0", "optimizer.lr=6e-4"]  # the best rate of DiffusionNFT and AWM in docs/benchmark.md
 TABLES = {
     "ablations": {
         "vgrpo": [],
@@ -46,16 +46,17 @@ TABLES = {
         "vgrpo": [],
         "vgrpo_2": ["objective.pairs=2"],
         "vgrpo_1": ["objective.pairs=1"],
-        "nft=diffusion_nft": [*NFT, "objective.pairs=6"],
-        "nft_2=diffusion_nft": [*NFT, "objective.pairs=2", "objective.grid=false"],
-        "awm=awm": [*AWM, "objective.pairs=6"],
-        "awm_2=awm": [*AWM, "objective.pairs=2"],
+        "nft=diffusion_nft": [*OTHERS, "objective.pairs=6"],
+        "nft_2=diffusion_nft": [*OTHERS, "objective.pairs=2", "objective.grid=false"],
+        "awm=awm": [*OTHERS, "objective.pairs=6"],
+        "awm_2=awm": [*OTHERS, "objective.pairs=2"],
     },
 }
+CHOICE = ["--seeds", "7", "--budget", "86400", "--set", "eval.prompts.split=validation"]
 HOW = {
     "ablations": ["--seeds", "0,1,2", "--budget", "60000"],
-    "study": ["--seeds", "7", "--budget", "86400", "--set", "eval.prompts.split=validation"],
-    "pairs": ["--seeds", "7", "--budget", "86400", "--set", "eval.prompts.split=validation"],
+    "study": CHOICE,
+    "pairs": CHOICE,
 }
 
 

@@ -27,7 +27,7 @@ from vgrpo_recipe.registry import Registry
 from vgrpo_recipe.tables import At, dump
 
 DOCS = Path(__file__).parent
-LEVELS = (0.6, 0.7, 0.8)  # of the tables of single changes
+LEVELS = ("0.6", "0.7", "0.8")  # of the tables of single changes
 CHANGES = {"ablations": "One part off at a time", "study": "What keeps it up", "pairs": "Fewer pairs"}
 
 
@@ -172,28 +172,19 @@ def benchmark() -> str:
 
 
 def _changed(name: str, heading: str) -> str:
-    """Render a comparison of single changes: scores, and the cost to reach some levels."""
+    """Render a comparison of single changes: scores, and the median cost to reach some levels."""
     found = json.loads((DOCS / "figures" / f"{name}.json").read_text(encoding="utf-8"))
     first, *_ = entries = found["entries"]
-    levels = [(at, level) for at, level in enumerate(found["levels"]) if level in LEVELS]
-    head = ["entry", "settings", "final score", "best score", *(f"cost to {level:g}" for _, level in levels)]
-    scores = [row[:3] for row in compared.scores({**found, "entries": [{**entry, "sweep": None} for entry in entries]})[1:]]
-    rows = [
-        [label, _settings(entry, first), *means, *(_median(entry["reached"][at]["cost"], len(found["seeds"])) for at, _ in levels)]
-        for entry, (label, *means) in zip(entries, scores, strict=True)
-    ]
-    return "\n\n".join([f"### {heading}", compared.about(found), compared.markdown([head, *rows]), *compared.notes(found)])
+    levels, *costs = zip(*(row for row in compared.levels(found, "cost", ranges=False) if row[0] in LEVELS), strict=True)
+    rows = [["entry", "settings", "final score", "best score", *(f"cost to {level}" for level in levels)]]
+    for entry, (label, *means), cost in zip(entries, (row[:3] for row in compared.scores(found)[1:]), costs, strict=True):
+        rows.append([label, _settings(entry, first), *means, *cost])
+    return "\n\n".join([f"### {heading}", compared.about(found), compared.markdown(rows), *compared.notes(found)])
 
 
 def _settings(entry: dict[str, Any], first: dict[str, Any]) -> str:
     own = [override for override in entry["overrides"] if override not in first["overrides"]]
     return f"`{' '.join(own)}`" if own else "the recipe's"
-
-
-def _median(spread: dict[str, float] | None, seeds: int) -> str:
-    if spread is None:
-        return "-"
-    return f"{spread['median']:,.0f}" + (f", {spread['count']} of {seeds}" if spread["count"] < seeds else "")
 
 
 def _variance() -> str:

@@ -106,7 +106,7 @@ class Trainer:
         line |= metrics.of_advantages(advantages)
         self.idle = 0 if bool(advantages.values.any()) else self.idle + 1
         if self.idle >= IDLE_LIMIT:
-            means = ", ".join(f"{key} {'missing' if value is None else value}" for key, value in line.items() if "/mean" in key)
+            means = ", ".join(f"{key} {'missing' if mean is None else mean}" for key, mean in line.items() if key.endswith("/mean"))
             raise NoSignal(f"every advantage was 0 in {IDLE_LIMIT} iterations: all rewards of a group equal or missing ({means})")
         return advantages, line
 

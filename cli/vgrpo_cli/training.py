@@ -44,10 +44,15 @@ class Asked:
     out: Path | None
     resume: bool
 
+    def setting(self, *keys: str) -> list[str]:
+        """Return the overrides of some keys."""
+        return [item for item in self.overrides if item.partition("=")[0].strip() in keys]
+
     def again(self, folder: Path, changes: Mapping[str, float] | None = None) -> str:
         """Return the command that goes on with the run in `folder`, with other values of the keys in `changes`."""
-        sets = [item for item in self.overrides if item.partition("=")[0].strip() not in (changes or {})]
-        sets += [f"{key}={value!r}" for key, value in (changes or {}).items()]
+        changes = changes or {}
+        sets = [item for item in self.overrides if item not in self.setting(*changes)]
+        sets += [f"{key}={value!r}" for key, value in changes.items()]
         words = [*command(), "run", self.recipe, "--resume", "--out", str(folder)]
         return shlex.join(words + [word for item in sets for word in ("--set", item)])
 
@@ -77,8 +82,7 @@ class Job:
         """Find the run to go on with; what is resumed is the recipe that it kept, with the overrides."""
         given = load(find(asked.recipe), asked.overrides, track=False)  # trackers may change
         path = folders.saved(given.run.name, asked.out)
-        slower = [item for item in asked.overrides if item.partition("=")[0].strip() == "optimizer.lr"]
-        folders.check_same(given, load(path / "recipe.toml", slower, track=False))
+        folders.check_same(given, load(path / "recipe.toml", asked.setting("optimizer.lr"), track=False))
         recipe = unbegun(load(path / "recipe.toml", asked.overrides))  # all that it learned is in its checkpoint
         Plan.of(recipe, processes())
         _check_device(recipe)

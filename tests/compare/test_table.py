@@ -91,7 +91,8 @@ def test_the_terminal_shows_the_tables_of_the_page_with_medians_alone_and_the_se
     page = [line for line in table.page(found).splitlines() if line.startswith("|") and "---" not in line and " of " not in line]
     shown = [line.split() for line in table.terminal(found)]
     assert all(line.replace("|", "").split() in shown for line in page)
-    rows = ["0.6 12,346 200 (1 of 2)", "0.65 20,000 (1 of 2) -", "0.6 0.50x"]
+    rows = ["vgrpo 3e-4 0.700 ± 0.012 0.710 ± 0.012 200 12.3 2 of 2", "other 1e-3 (edge) 0.600 0.600 260 1,234 1 of 2"]
+    rows += ["0.6 12,346 200 (1 of 2)", "0.65 20,000 (1 of 2) -", "0.6 0.50x"]
     for row in rows:
         assert row.split() in shown, row
     assert max(map(len, table.terminal(found))) <= 100

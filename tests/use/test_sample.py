@@ -112,7 +112,7 @@ MISTAKES = [
     (["runs/small", "--checkpoint", "1"], "There are: 2, 3, best (iteration "),
     (["runs/small", "--checkpoint", "lats"], 'no checkpoint "lats"; did you mean "last"?'),
     (["runs/small", "--out", "runs"], "--out runs: the folder is not empty"),
-    (["runs/small", "--out", "/proc/x"], "/proc/x: can't be written there: No such file or directory; name another place"),
+    (["runs/small", "--out", "/proc/x"], "can't be written there: No such file or directory; name another place with --out"),
     (["runs/small", "--device", "cuda:99"], 'device "cuda:99" can\'t be used here'),
     (["runs/small", "--prompts", "none.txt"], "none.txt"),
 ]
